@@ -28,9 +28,9 @@ from gapft_harness.compare.items import (
 from gapft_harness.compare.number_format import choose_format
 from gapft_harness.core.files import require_absent
 from gapft_harness.outcomes.table import Metric, Outcomes
-from gapft_harness.report.explorer import packing as explorer
+from gapft_harness.presentation.explorer import link_problem, render_explorer
 from gapft_harness.report.frame import CI95, Column, Frame, Rows
-from gapft_harness.report.rendering import page, wording
+from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import (
     Block,
     Case,
@@ -84,7 +84,7 @@ def write_comparison(comparison: Comparison, folder: Path, *, overwrite: bool = 
             "comparison.csv": _list_rows(comparison),
             "items.csv": item_rows(comparison, *name_changes(comparison)),
         },
-        explorer=explorer.render_explorer(build_explored(comparison)),
+        explorer=render_explorer(build_explored(comparison)),
     ).write(folder)
 
 
@@ -579,7 +579,7 @@ def _build_case(comparison: Comparison, item: ChangedItem, names: Mapping[int, s
         if name_in_explorer is None
         else f"{change_text} ({which})",
         name="" if name_in_explorer is None else document,
-        link="" if name_in_explorer is None else page.problem_link(name_in_explorer),
+        link="" if name_in_explorer is None else link_problem(name_in_explorer),
         prompt=_shorten(item.before.question),
         gold=format_gold(item.before.gold),
         before=_shorten(item.before.response),

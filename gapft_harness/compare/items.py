@@ -14,16 +14,12 @@ from gapft_harness.compare.comparison import Comparison
 from gapft_harness.outcomes.logs import Log
 from gapft_harness.outcomes.samples import Sample
 from gapft_harness.outcomes.table import Outcomes
-from gapft_harness.report.explorer.content import (
-    EQUAL,
-    HIGHER,
-    LOWER,
-    ExplorerContent,
-    ExplorerModel,
-    ProblemTexts,
-    classify_outcome,
+from gapft_harness.presentation.explorer import (
+    Explored,
+    ExploredModel,
+    ExploredProblem,
+    ExploredResponse,
 )
-from gapft_harness.report.rendering.wording import format_number
 
 #: Maximum number of documents in explorer.html.
 MAX_EXPLORED = 20_000
@@ -86,8 +82,10 @@ def _list_changes(
                 yield model, seed, position, is_gained
 
 
-def read_entries(comparison: Comparison, positions: Sequence[int]) -> Iterator[ProblemTexts]:
-    """Yield the texts of items, given their indices in the comparison's arrays."""
+def _read_first_responses(
+    comparison: Comparison, positions: Sequence[int]
+) -> Iterator[list[Sample]]:
+    """Yield the first response of each log to items, given by their indices in the arrays."""
     runs = [
         (comparison.before, comparison.rows_before),
         *(run for model_runs in comparison.after.values() for run in model_runs),
@@ -97,13 +95,7 @@ def read_entries(comparison: Comparison, positions: Sequence[int]) -> Iterator[P
     ]
     with _open_documents([document for row in wanted for document in row]) as read_document:
         for row in wanted:
-            before, *after = [read_document(*document) for document in row]
-            yield ProblemTexts(
-                prompt=before.question,
-                gold=format_gold(before.gold),
-                responses=[before.response, *(sample.response for sample in after)],
-                document=dict(before.problem),
-            )
+            yield [read_document(*document) for document in row]
 
 
 def format_gold(gold: Any) -> str:
@@ -133,55 +125,66 @@ def item_rows(comparison: Comparison, rose: str, fell: str) -> Iterator[tuple[ob
         )
 
 
-def build_explored(comparison: Comparison, limit: int = MAX_EXPLORED) -> ExplorerContent:
+def build_explored(comparison: Comparison, limit: int = MAX_EXPLORED) -> Explored:
     """Build the content of explorer.html."""
     positions = choose_positions(comparison, limit)
-    is_judged = comparison.is_judged()
-
-    def format_verdicts(values: Any) -> list[str]:
-        if is_judged:
-            return ["right" if value else "wrong" for value in values]
-        return [format_number(value) for value in values]
-
-    def encode_outcomes(values: Any) -> str:
-        if is_judged:
-            return "".join(map(classify_outcome, before == 1, values == 1))
-        rose = (values > before).astype(int) - (values < before)
-        return "".join({1: HIGHER, 0: EQUAL, -1: LOWER}[change] for change in rose.tolist())
-
-    before, samples, states = (
-        comparison.numbers.before[positions],
-        comparison.samples,
-        comparison.findings.states,
-    )
     tasks = [comparison.items[position][0] for position in positions]
-    fields = {"task": tasks} if len(set(tasks)) > 1 else {}
-    if comparison.choice.by is not None and comparison.numbers.groups is not None:
-        fields[comparison.choice.by] = comparison.numbers.groups[positions].tolist()
     left_out = ""
     if len(positions) < len(comparison.items):
         left_out = (
             f" This page has {len(positions):,} of {len(comparison.items):,} documents: changed "
             "ones first, then others, chosen by a hash."
         )
-    return ExplorerContent(
-        title=f"{', '.join(dict.fromkeys(filter(None, tasks))) or 'Comparison'}: before and after",
-        remark=f"Before: {comparison.before_name}.{left_out}",
-        noun="document",
-        before="before",
-        ids=name_documents(comparison, positions),
-        verdicts=format_verdicts(before),
-        models=[
-            ExplorerModel(name, name, seed, format_verdicts(values), encode_outcomes(values))
-            for name, runs in comparison.numbers.after.items()
-            for seed, values in zip(comparison.seeds[name], runs[:, positions], strict=True)
+    return Explored(
+        f"{', '.join(dict.fromkeys(filter(None, tasks))) or 'Comparison'}: before and after",
+        [
+            ExploredModel("before"),
+            *(
+                ExploredModel(name, seed if len(seeds) > 1 else "")
+                for name, seeds in comparison.seeds.items()
+                for seed in seeds
+            ),
         ],
-        states="" if states is None else "".join(states[positions].tolist()),
-        k=0 if samples is None else samples.k,
-        passing=() if samples is None else samples.passing[positions].tolist(),
-        fields=fields,
-        entries=lambda: read_entries(comparison, positions),
+        lambda: _read_problems(comparison, positions),
+        f"Before: {comparison.before_name}.{left_out}",
     )
+
+
+def _read_problems(comparison: Comparison, positions: list[int]) -> Iterator[ExploredProblem]:
+    numbers = np.vstack([comparison.numbers.before, *comparison.numbers.after.values()])
+    names = name_documents(comparison, positions)
+    facts = _list_facts(comparison)
+    is_judged = comparison.is_judged()
+    samples = _read_first_responses(comparison, positions)
+    for name, position, row in zip(names, positions, samples, strict=True):
+        verdicts = numbers[:, position].tolist()
+        if is_judged:
+            verdicts = ["right" if value else "wrong" for value in verdicts]
+        yield ExploredProblem(
+            name,
+            {fact: values[position] for fact, values in facts.items()},
+            row[0].question,
+            format_gold(row[0].gold),
+            [
+                ExploredResponse(sample.response, verdict, sample.reason)
+                for sample, verdict in zip(row, verdicts, strict=True)
+            ],
+        )
+
+
+def _list_facts(comparison: Comparison) -> dict[str, list[str]]:
+    """List what the page shows of every item, in the order of the comparison's arrays."""
+    facts = {}
+    if comparison.findings.states is not None:
+        facts["state"] = comparison.findings.states.tolist()
+    if (samples := comparison.samples) is not None:
+        facts["samples"] = [f"{count}/{samples.k}" for count in samples.passing.tolist()]
+    tasks = [task for task, *_ in comparison.items]
+    if len(set(tasks)) > 1:
+        facts["task"] = tasks
+    if comparison.choice.by is not None and comparison.numbers.groups is not None:
+        facts[comparison.choice.by] = [str(group) for group in comparison.numbers.groups]
+    return facts
 
 
 def choose_positions(comparison: Comparison, limit: int = MAX_EXPLORED) -> list[int]:

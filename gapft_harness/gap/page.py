@@ -17,10 +17,16 @@ from gapft_harness.gap.searched import SearchedRun
 from gapft_harness.outcomes.logs import Log, open_log
 from gapft_harness.outcomes.samples import VERDICT, Sample, list_filters, name_score
 from gapft_harness.presentation.content import Column, Figure, Row, Section, Table, format_value
+from gapft_harness.presentation.explorer import (
+    Explored,
+    ExploredModel,
+    ExploredProblem,
+    ExploredResponse,
+    name_verdict,
+    render_explorer,
+)
 from gapft_harness.presentation.figures import lines
 from gapft_harness.presentation.page import Page
-from gapft_harness.report.explorer import packing as explorer
-from gapft_harness.report.explorer.content import ExplorerContent, ProblemTexts, format_verdict
 from gapft_harness.report.reading.audits import find_deployment
 from gapft_harness.report.rendering.wording import STATE_NAMES, describe_deployment
 
@@ -116,8 +122,8 @@ def build_task_page(
         [dict(zip(columns, row, strict=True)) for row in _list_item_rows(search, findings)],
         csv_only=True,
     )
-    content = build_explored(search, findings)
-    return _build_page(subject, advice, [items], explorer.render_explorer(content))
+    explorer_page = render_explorer(build_explored(search, findings))
+    return _build_page(subject, advice, [items], explorer_page)
 
 
 def build_run_page(run: SearchedRun, findings: Mapping[str, GapFindings], advice: Advice) -> Page:
@@ -350,33 +356,36 @@ def _list_item_rows(
             yield name, problem, row, state, int(greedy), passing, search.k
 
 
-def build_explored(search: MeasuredSearch, findings: Mapping[str, GapFindings]) -> ExplorerContent:
-    """Build the page's content from both logs, with the chosen filter's verdicts.
+def build_explored(search: MeasuredSearch, findings: Mapping[str, GapFindings]) -> Explored:
+    """Build the content of explorer.html from both logs, with the chosen filter's verdicts.
 
-    The states under the other filters are fields to filter by.
+    The states under the other filters are facts to filter by.
     """
-    (chosen, first), *others = findings.items()
-    words = [
-        [[_name_verdict(sample, chosen) for sample in side] for side in pair]
-        for pair in _read_pairs(search, chosen)
-    ]
-    return ExplorerContent(
-        title=f"The gap of {search.task}",
-        remark=f"Split {search.split}, {search.k} samples of each problem; {search.judge}.",
-        noun="problem",
-        before="greedy",
-        ids=list(search.rows_by_id),
-        verdicts=[greedy for (greedy,), _ in words],
-        models=[],
-        states="".join(first.verdicts.states.tolist()),
-        k=search.k,
-        passing=search.verdicts[chosen].passing.tolist(),
-        samples=[samples for _, samples in words],
-        fields={
-            f"state by {name}": filter_findings.verdicts.states.tolist()
-            for name, filter_findings in others
-        },
-        entries=lambda: map(_build_entry, _read_pairs(search, chosen)),
+    chosen, *others = findings
+    states = {
+        "state" if name == chosen else f"state by {name}": findings[name].verdicts.states.tolist()
+        for name in (chosen, *others)
+    }
+
+    def read() -> Iterator[ExploredProblem]:
+        pairs = zip(search.rows_by_id, _read_pairs(search, chosen), strict=True)
+        for position, (problem_id, (greedy, samples)) in enumerate(pairs):
+            facts = {name: column[position] for name, column in states.items()}
+            passing = search.verdicts[chosen].passing[position]
+            yield ExploredProblem(
+                problem_id,
+                {**facts, "samples": f"{passing}/{search.k}"},
+                greedy[0].question,
+                str(greedy[0].gold),
+                [_explore_sample(sample, chosen) for sample in greedy],
+                [_explore_sample(sample, chosen) for sample in samples],
+            )
+
+    return Explored(
+        f"The gap of {search.task}",
+        [ExploredModel("greedy")],
+        read,
+        f"Split {search.split}, {search.k} samples of each problem; {search.judge}.",
     )
 
 
@@ -396,18 +405,10 @@ def _select_samples(log: Log, chosen: str) -> Iterator[Sample]:
     return (sample for sample in log.read_samples() if chosen in list_filters(sample))
 
 
-def _name_verdict(sample: Sample, chosen: str) -> str:
+def _explore_sample(sample: Sample, chosen: str) -> ExploredResponse:
     status = sample.reason.partition(":")[0]
     if status not in ("error", "timeout"):
         status = "pass" if sample.scores[name_score(VERDICT, chosen)] else "fail"
-    return format_verdict(status)
-
-
-def _build_entry(pair: _Pair) -> ProblemTexts:
-    (greedy,), samples = pair
-    return ProblemTexts(
-        prompt=greedy.question,
-        gold=str(greedy.gold),
-        responses=[str(greedy.text), *(str(sample.text) for sample in samples)],
-        document=dict(greedy.problem),
+    return ExploredResponse(
+        str(sample.text), name_verdict(status), sample.reason, sample.answer or ""
     )

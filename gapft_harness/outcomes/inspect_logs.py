@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import CONTEXT_EXCEEDED
+from gapft_harness.core.records import CONTEXT_EXCEEDED, GREEDY
 from gapft_harness.core.text import replace_text_surrogates
-from gapft_harness.outcomes.samples import DEPLOYED, Sample, name_score
+from gapft_harness.outcomes.samples import Sample, name_score
 
 if TYPE_CHECKING:
     from inspect_ai.log import EvalLog, EvalSample
@@ -65,7 +65,7 @@ def read_inspect(path: Path) -> Iterator[Sample]:
             failed = sample.error is not None
             yield Sample(
                 problem={**sample.metadata, **identity},
-                index=sample.epoch - 1 if has_epochs else DEPLOYED,
+                index=sample.epoch - 1 if has_epochs else GREEDY,
                 scores=_find_scores(header, sample),
                 text=None if failed else replace_text_surrogates(sample.output.completion),
                 gold=sample.target,

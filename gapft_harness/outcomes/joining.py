@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from gapft_harness.core.errors import UserError, quote_unprintable
 from gapft_harness.outcomes.logs import Evaluation
-from gapft_harness.outcomes.samples import encode_canonical
 from gapft_harness.outcomes.table import Outcomes
 
 #: An item: task, content hash, and the document's number if the content is not unique.
 Item = tuple[str, bytes, str]
-#: The number of documents of each log from which fields that identify them are found.
-_MAX_TRIED = 10_000
+_ADVICE = (
+    "Documents of which some fields differ (shuffled options, logs of different tools) are joined "
+    "on others: --on FIELD, --on FIELD=FIELD"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +90,7 @@ def join(before: Outcomes, afters: Sequence[Outcomes], *, common: bool) -> Joine
     if not shared:
         raise UserError(
             f"{before.describe_place(0)} and {afters[0].describe_place(0)}: no common document; "
-            f"check that both were run on the same data.{_advise_fields(before, afters[0])} Logs "
-            "of different tools are joined on a field of each: --on FIELD=FIELD"
+            f"check that both were run on the same data. {_ADVICE}"
         )
     if not common:
         for outcomes, index in zip(afters, indices[1:], strict=True):
@@ -128,12 +128,9 @@ def _refuse_missing(
         _describe_missing(before, before_index, after, after_index),
     ]
     if message := "; ".join(filter(None, missing)):
-        advice = _advise_fields(before, after) or (
-            " compare only the documents that all logs contain and score: --common"
-        )
         raise UserError(
-            f"{message}; check that both were run on the same data with the same --limit, or"
-            f"{advice}"
+            f"{message}; check that both were run on the same data with the same --limit, or "
+            f"compare only the documents that all logs contain and score: --common. {_ADVICE}"
         )
 
 
@@ -148,32 +145,6 @@ def _describe_missing(
         f"{outcomes.logs[0].path} lacks {len(absent)} of {len(full_index)} documents (the first: "
         f"{full.describe_place(absent[0])}, doc_id {number})"
     )
-
-
-def _advise_fields(before: Outcomes, after: Outcomes) -> str:
-    """Name a field that identifies the documents of both logs, for documents that differ."""
-    values = [_find_identifying(outcomes) for outcomes in (before, after)]
-    fields = [name for name in values[0] if values[0][name] == values[1].get(name)]
-    if not fields:
-        return ""
-    return f" join on a field that both logs share (shuffled options?): --on {fields[0]}"
-
-
-def _find_identifying(outcomes: Outcomes) -> dict[str, set[str]]:
-    """Find the fields whose value is different for each document, with their values."""
-    values: dict[str, set[str]] = {}
-    lines = {(n, line) for n, line in zip(outcomes.log, outcomes.lines, strict=True)}
-    if len(lines) > _MAX_TRIED:
-        return {}
-    for number, log in enumerate(outcomes.logs):
-        seen: set[int] = set()
-        for sample in log.read_samples():
-            if (number, sample.line) not in lines or sample.line in seen:
-                continue
-            seen.add(sample.line)
-            for name, value in sample.problem.items():
-                values.setdefault(name, set()).add(encode_canonical(value))
-    return {name: texts for name, texts in values.items() if len(texts) == len(lines)}
 
 
 def _format_tasks(tasks: Sequence[str]) -> str:

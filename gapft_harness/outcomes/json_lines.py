@@ -9,10 +9,9 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError, refuse_unknown
 from gapft_harness.core.json_values import require_object
-from gapft_harness.core.records import FINISH_REASONS
+from gapft_harness.core.records import FINISH_REASONS, GREEDY
 from gapft_harness.core.text import replace_text_surrogates
 from gapft_harness.outcomes.samples import (
-    DEPLOYED,
     NO_FILTER,
     PASS_AT_1,
     Sample,
@@ -44,7 +43,7 @@ def read_json_lines(path: Path) -> Iterator[Sample]:
                 f"{', '.join(FINISH_REASONS)}"
             )
         index = _parse_index(record.get("index", "greedy"), place)
-        filter_name = NO_FILTER if index == DEPLOYED else _SAMPLES
+        filter_name = NO_FILTER if index == GREEDY else _SAMPLES
         own = {PASS_AT_1: record.get("passed")}
         own |= {name: record[name] for name in metrics if name not in _KEYS}
         yield Sample(
@@ -72,7 +71,7 @@ def _find_problem(record: Mapping[str, Any], place: str) -> dict[str, Any]:
 
 def _parse_index(value: Any, place: str) -> int:
     if value == "greedy":
-        return DEPLOYED
+        return GREEDY
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_INDEX:
         return value
     raise UserError(

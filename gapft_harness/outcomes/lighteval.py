@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import GREEDY
 from gapft_harness.core.text import replace_text_surrogates
-from gapft_harness.outcomes.samples import DEPLOYED, NO_FILTER, PASS_AT_1, Sample, spread_scores
+from gapft_harness.outcomes.samples import NO_FILTER, PASS_AT_1, Sample, spread_scores
 
 #: The columns of every such file.
 _COLUMNS = ("doc", "metric", "model_response")
@@ -79,7 +80,7 @@ def _read_row(record: Mapping[str, Any], line: int) -> Iterator[Sample]:
     for number, scores in enumerate(spread_scores(numbers, NO_FILTER, len(texts) or 1)):
         yield Sample(
             problem={name: doc.get(name) for name in _DOCUMENT},
-            index=number if len(texts) > 1 else DEPLOYED,
+            index=number if len(texts) > 1 else GREEDY,
             scores=scores,
             text=texts[number] if texts else None,
             gold=right[0] if len(right) == 1 else right,

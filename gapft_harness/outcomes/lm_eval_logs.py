@@ -8,9 +8,8 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError, quote_unprintable
 from gapft_harness.core.json_values import require_object
-from gapft_harness.core.records import FINISH_REASONS, STATUSES
+from gapft_harness.core.records import FINISH_REASONS, GREEDY, STATUSES
 from gapft_harness.outcomes.samples import (
-    DEPLOYED,
     NO_FILTER,
     PASS_AT_1,
     Sample,
@@ -73,7 +72,7 @@ def _read_line(fields: Mapping[str, Any], line: int, place: str) -> Iterator[Sam
         ended = endings[number] if isinstance(endings, list) and number < len(endings) else ""
         yield Sample(
             problem=problem,
-            index=DEPLOYED if count == 1 else number,
+            index=GREEDY if count == 1 else number,
             scores=scores[number],
             text=None if texts is None else texts[number],
             gold=fields.get("target") if options[0] is None else options[0],

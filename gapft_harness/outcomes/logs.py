@@ -13,6 +13,7 @@ import os
 import pickle
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -28,14 +29,13 @@ from gapft_harness.core.text import describe_read_error, natural_sort_key, read_
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.registration import LogReaderTraits, Registration
 from gapft_harness.outcomes.formats import LM_EVAL
-from gapft_harness.outcomes.lm_eval_logs import read_lm_eval_log
 from gapft_harness.outcomes.samples import VERDICT, Sample
 
 _DATE = r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?"
-#: ``samples_TASK_DATE.jsonl``, lm_eval's name for logs; optionally packed with gzip.
-_LOG_NAME = re.compile(rf"samples_(?P<task>.+)_(?P<date>{_DATE})\.jsonl(\.gz)?")
-#: ``details_TASK_DATE.parquet``, lighteval's name for logs.
-_DETAILS_NAME = re.compile(rf"details_(?P<task>.+)_(?P<date>{_DATE})\.parquet")
+#: The names of logs of lm_eval (``samples_TASK_DATE.jsonl``) and of lighteval.
+_LOG_NAME = re.compile(
+    rf"(samples_|details_)(?P<task>.+)_(?P<date>{_DATE})(\.jsonl|\.jsonl\.gz|\.parquet)"
+)
 #: Suffixes of other logs to look for in a folder.
 _SUFFIXES = (".eval", ".parquet", ".jsonl", ".jsonl.gz", ".json")
 #: Error codes of folders that vanish during the walk, such as those of processes in /proc.
@@ -57,7 +57,7 @@ class Log:
         task: the name under which it is compared; "" if unknown.
         facts: content of lm_eval's results file of the same date, if there is one beside the log:
             ``versions``, ``results``, ``higher_is_better``, ``config``, and the groups.
-        reader: its reader; None: lm_eval's.
+        reader: its reader.
         results: path of lm_eval's results file.
         own_task: the task's name in the log, from the file's name or as its reader finds it.
     """
@@ -65,14 +65,14 @@ class Log:
     path: Path
     task: str
     facts: dict[str, Any]
-    reader: Registration | None = None
+    reader: Registration
     results: Path | None = None
     own_task: str = ""
 
     @property
     def kind(self) -> str:
         """Name of the log's reader."""
-        return LM_EVAL if self.reader is None else self.reader.name
+        return self.reader.name
 
     @property
     def version(self) -> object:
@@ -96,9 +96,6 @@ class Log:
             UserError: the log cannot be read.
             PluginError: its reader failed, or yielded another type.
         """
-        if self.reader is None:
-            yield from read_lm_eval_log(self.path)
-            return
         with self.reader.wrap_errors():
             for sample in self.reader.value(self.path):
                 if not isinstance(sample, Sample):
@@ -141,10 +138,6 @@ class Log:
             return True
         directions = self.facts.get("higher_is_better", {}).get(self.own_task)
         is_higher_better = directions.get(metric) if isinstance(directions, dict) else None
-        if is_higher_better is None:  # the task's own configuration, also in the results file
-            entries = self.facts.get("configs", {}).get(self.own_task, ())
-            matching = [entry for entry in entries if entry.get("metric") == metric]
-            is_higher_better = matching[0].get("higher_is_better") if matching else None
         return is_higher_better if isinstance(is_higher_better, bool) else None
 
     def find_reported(self, metric: str, filter: str) -> float | None:
@@ -210,15 +203,29 @@ def find_models(
     Raises:
         UserError: an argument names no log, a log is named twice, or two models have the same name.
     """
-    model_runs = [_find_model_runs(argument, tasks, latest, plugin_files) for argument in arguments]
+    models = []
+    for argument in arguments:
+        name, _, place = argument.partition("=")
+        if not name or not place or "/" in name or _is_path(argument):
+            name = place = argument
+        runs = find_runs(place, tasks, latest=latest, plugin_files=plugin_files)
+        models.append(ModelRuns(name, tuple(runs)))
     if seeds:
-        names = {model.name for model in model_runs}
+        names = {model.name for model in models}
         name = names.pop() if len(names) == 1 else "after"
-        model_runs = [ModelRuns(name, tuple(run for model in model_runs for run in model.runs))]
-    for model in model_runs:
-        _refuse_repeated_logs([log.path for run in model.runs for log in run.logs])
-    _refuse_same_names([model.name for model in model_runs])
-    return model_runs
+        models = [ModelRuns(name, tuple(run for model in models for run in model.runs))]
+    for model in models:
+        paths = [str(log.path.resolve()) for run in model.runs for log in run.logs]
+        if path := _find_repeated(paths):
+            raise UserError(f"{path}: named twice among the training seeds of one model")
+    if name := _find_repeated([model.name for model in models]):
+        raise UserError(f"two models have the name {name!r}; name them: FIRST=LOGS SECOND=LOGS")
+    return models
+
+
+def _find_repeated(names: Sequence[str]) -> str:
+    """Return the first name that occurs twice; empty if there is none."""
+    return next((name for name, count in Counter(names).items() if count > 1), "")
 
 
 def find_single_run(
@@ -261,23 +268,22 @@ def find_runs(
     Raises:
         UserError: the argument names no log, or a run has two logs of one task.
     """
-    path = Path(argument)
     if not argument:
         raise UserError("'': expected a file, a folder or a glob")
     if os.path.exists(argument):  # False also for impossible file names
-        return [_build_evaluation(_find_logs(path, plugin_files), tasks, latest, plugin_files)]
-    if not glob.has_magic(argument):
+        groups = [_find_logs(Path(argument), plugin_files)]
+    elif glob.has_magic(argument):
+        matches = _match_pattern(argument)
+        groups = [_find_logs(match, plugin_files) for match in matches if match.is_dir()]
+        files = [match for match in matches if match.is_file()]
+        for _, folder_files in groupby(files, key=lambda file: file.parent):
+            logs = [open_log(file, plugin_files) for file in folder_files]
+            groups += [[log] for log in logs] if len({log.task for log in logs}) == 1 else [logs]
+    else:
         raise UserError(f"{argument}: no such file or folder")
-    matches = _match_pattern(argument)
-    files = [match for match in matches if match.is_file()]
-    groups = [_find_logs(match, plugin_files) for match in matches if match.is_dir()]
-    for _, folder_files in groupby(files, key=lambda file: file.parent):
-        logs = list(folder_files)
-        one_task = len({open_log(log, plugin_files).task for log in logs}) == 1
-        groups += [[log] for log in logs] if one_task else [logs]
     if not groups:
         raise UserError(f"{argument}: matches no file or folder")
-    return [_build_evaluation(logs, tasks, latest, plugin_files) for logs in groups]
+    return [_build_evaluation(logs, tasks, latest) for logs in groups]
 
 
 def open_log(path: Path, plugin_files: Sequence[str] = ()) -> Log:
@@ -287,41 +293,31 @@ def open_log(path: Path, plugin_files: Sequence[str] = ()) -> Log:
         UserError: lm_eval's results file beside the log is damaged, or the reader cannot read the
             log.
     """
-    reader = _find_reader(path, plugin_files)
-    match = _LOG_NAME.fullmatch(path.name) or _DETAILS_NAME.fullmatch(path.name)
+    # lm_eval's reader also reports what is wrong with a file that none recognises
+    reader = _find_reader(path, plugin_files) or load_plugins().get("log reader", LM_EVAL)
+    match = _LOG_NAME.fullmatch(path.name)
     task = match["task"] if match else ""
-    find_task = None if reader is None else reader.require_traits(LogReaderTraits).task
-    if reader is not None and find_task is not None:
+    if find_task := reader.require_traits(LogReaderTraits).task:
         with reader.wrap_errors():
             task = find_task(path)
-    results = _find_results(path)
-    facts = {} if results is None else _read_facts(results, results.stat().st_mtime_ns)
-    return Log(path, task, facts, reader, results, task)
+    is_lm_eval_name = match is not None and path.name.startswith("samples_")
+    results = sorted(path.parent.glob(f"*_{_extract_date(path)}.json")) if is_lm_eval_name else []
+    facts = _read_facts(results[0], results[0].stat().st_mtime_ns) if results else {}
+    return Log(path, task, facts, reader, results[0] if results else None, task)
 
 
 def _find_reader(path: Path, plugin_files: Sequence[str]) -> Registration | None:
-    """Find the reader of a path; None: lm_eval's, which also reports unreadable files.
+    """Find the reader that recognises a path.
 
     A file with lm_eval's name for logs is always lm_eval's.
     """
-    if _LOG_NAME.fullmatch(path.name):
-        return None
+    if path.name.startswith("samples_") and _LOG_NAME.fullmatch(path.name):
+        return load_plugins().get("log reader", LM_EVAL)
     if path.name.endswith((".eval.gz", ".parquet.gz")):
         raise UserError(
             f"{path}: is packed, but only JSON lines can be read packed; unpack it: gunzip"
         )
-    reader = load_plugins(plugin_files).find_log_reader(path)
-    return None if reader is None or reader.name == LM_EVAL else reader
-
-
-def _find_model_runs(
-    argument: str, tasks: Sequence[str], latest: bool, plugin_files: Sequence[str]
-) -> ModelRuns:
-    name, equals, place = argument.partition("=")
-    if not equals or not name or not place or "/" in name or _is_path(argument):
-        name, place = argument, argument
-    runs = find_runs(place, tasks, latest=latest, plugin_files=plugin_files)
-    return ModelRuns(name, tuple(runs))
+    return load_plugins(plugin_files).find_log_reader(path)
 
 
 def _is_path(argument: str) -> bool:
@@ -339,26 +335,20 @@ def _match_pattern(pattern: str) -> list[Path]:
     return [Path(match) for match in sorted(matches, key=natural_sort_key)]
 
 
-def _find_logs(path: Path, plugin_files: Sequence[str]) -> list[Path]:
-    if path.is_file():
-        return [path]
-    candidates = sorted(_walk_logs(path))
-    if logs := [log for log in candidates if _has_lm_eval_name(log)]:
-        return logs
-    if _find_reader(path, plugin_files) is not None:
-        return [path]
-    if logs := [log for log in candidates if _find_reader(log, plugin_files) is not None]:
-        return logs
-    raise UserError(
-        f"{path}: contains no samples_*.jsonl (written by lm_eval --log_samples --output_path "
-        f"FOLDER), and no log of another kind among {len(candidates)} files "
-        f"*{', *'.join(_SUFFIXES)} (Inspect, lighteval, Every Eval Ever, or plain JSON lines)"
-    )
-
-
-def _has_lm_eval_name(path: Path) -> bool:
-    """Return whether a file has the usual name of lm_eval's logs."""
-    return path.name.startswith("samples_") and path.name.endswith((".jsonl", ".jsonl.gz"))
+def _find_logs(path: Path, plugin_files: Sequence[str]) -> list[Log]:
+    """Find the log that a file or folder is, or those in a folder."""
+    candidates = [] if path.is_file() else sorted(_walk_logs(path))
+    paths = [file for file in candidates if re.fullmatch(r"samples_.*\.jsonl(\.gz)?", file.name)]
+    if path.is_file() or (not paths and _find_reader(path, plugin_files)):
+        paths = [path]
+    paths = paths or [file for file in candidates if _find_reader(file, plugin_files)]
+    if not paths:
+        raise UserError(
+            f"{path}: contains no samples_*.jsonl (written by lm_eval --log_samples --output_path "
+            f"FOLDER), and no log of another kind among {len(candidates)} files "
+            f"*{', *'.join(_SUFFIXES)} (Inspect, lighteval, Every Eval Ever, or plain JSON lines)"
+        )
+    return [open_log(file, plugin_files) for file in paths]
 
 
 def _walk_logs(folder: Path) -> Iterator[Path]:
@@ -378,11 +368,13 @@ def _walk_logs(folder: Path) -> Iterator[Path]:
                 yield Path(subfolder, name)
 
 
-def _build_evaluation(
-    paths: list[Path], tasks: Sequence[str], latest: bool, plugin_files: Sequence[str]
-) -> Evaluation:
+def _build_evaluation(logs: list[Log], tasks: Sequence[str], latest: bool) -> Evaluation:
+    """Build an evaluation of its logs, in the order of their dates.
+
+    Raises:
+        UserError: a task has no log, or several that are not shards.
+    """
     by_task: dict[str, list[Log]] = {}
-    logs = [open_log(path, plugin_files) for path in sorted(paths, key=_extract_date)]
     names = sorted({log.task for log in logs})
     compared_names: dict[str, str] = {}
     for task in tasks:
@@ -390,10 +382,10 @@ def _build_evaluation(
         if own_name is None:
             known_tasks = [name for name in names if name]
             raise UserError(
-                f"{paths[0]}: no log of task {task!r}; {did_you_mean(task, known_tasks)}"
+                f"{logs[0].path}: no log of task {task!r}; {did_you_mean(task, known_tasks)}"
             )
         compared_names[own_name] = task.partition("=")[0]
-    for log in logs:
+    for log in sorted(logs, key=lambda log: _extract_date(log.path)):
         if tasks and log.task not in compared_names:
             continue
         log = replace(log, task=compared_names.get(log.task, log.task))
@@ -436,43 +428,22 @@ def _shorten_name(part: str) -> str:
     return f"{match['task']} {match['date']}" if match else part
 
 
-def _find_results(path: Path) -> Path | None:
-    """Return lm_eval's results file of the same date beside a log, if there is one."""
-    match = _LOG_NAME.fullmatch(path.name)
-    date = match["date"] if match else ""
-    candidates = sorted(path.parent.glob(f"*_{date}.json")) if date else []
-    return candidates[0] if candidates else None
-
-
 @lru_cache(maxsize=4)
 def _read_facts(path: Path, _: int) -> dict[str, Any]:
-    """Read one results file, which all logs of an evaluation share."""
+    """Read one results file, which all logs of an evaluation share.
+
+    A task's configuration gives the directions that ``higher_is_better`` lacks.
+    """
     content = parse_object(read_text(path), str(path))
     facts: dict[str, Any] = {
         key: value for key in _RESULTS_KEYS if isinstance(value := content.get(key), dict)
     }
     facts["lm_eval_version"] = content.get("lm_eval_version")
     configs = content.get("configs")
-    if isinstance(configs, dict):
-        facts["configs"] = {task: _read_metric_list(config) for task, config in configs.items()}
+    for task, config in configs.items() if isinstance(configs, dict) else ():
+        directions = facts.setdefault("higher_is_better", {}).setdefault(task, {})
+        metrics = config.get("metric_list") if isinstance(config, dict) else None
+        for entry in metrics if isinstance(metrics, list) else ():
+            if isinstance(entry, dict) and isinstance(directions, dict):
+                directions.setdefault(str(entry.get("metric")), entry.get("higher_is_better"))
     return facts
-
-
-def _read_metric_list(config: Any) -> list[dict[str, Any]]:
-    """Return the metrics of a task's configuration; the rest of it is large."""
-    entries = config.get("metric_list") if isinstance(config, dict) else None
-    return [e for e in entries if isinstance(e, dict)] if isinstance(entries, list) else []
-
-
-def _refuse_repeated_logs(paths: list[Path]) -> None:
-    seen: dict[Path, Path] = {}
-    for path in paths:
-        if path.resolve() in seen:
-            raise UserError(f"{path}: named twice among the training seeds of one model")
-        seen[path.resolve()] = path
-
-
-def _refuse_same_names(names: list[str]) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise UserError(f"two models have the name {name!r}; name them: FIRST=LOGS SECOND=LOGS")

@@ -16,7 +16,6 @@ beside the samples. A comparison by document is valid for that number only if it
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -90,46 +89,25 @@ def find_scale(log: Log, metric: str, filter: str, values: NDArray[np.float64]) 
             )
         return Scale()
     mean = float(measured.mean())
-    if is_close(mean, reported) or is_close(100 * mean, reported):
+    if _is_close(mean, reported) or _is_close(100 * mean, reported):
         return Scale()
     for mark in (low, high):
         others = measured[measured != mark]
-        if not 0 <= mark <= 1 and others.size and is_close(float(others.mean()), reported):
+        if not 0 <= mark <= 1 and others.size and _is_close(float(others.mean()), reported):
             return Scale(mark=mark)
-    if -mean < math.log(1e300) and is_close(math.exp(-mean), reported):
+    if -mean < math.log(1e300) and _is_close(math.exp(-mean), reported):
         return Scale(negative_log=True)
-    raise contradiction_error(log, metric, filter, mean, reported, len(measured))
-
-
-def contradiction_error(
-    log: Log, metric: str, filter: str, mean: float, reported: float, count: int
-) -> UserError:
-    """Build the error for rows that do not make the reported aggregate."""
     filter_text = "" if filter == "none" else f" under filter {quote_unprintable(filter)}"
-    return UserError(
-        f"{log.path}: the mean of {quote_unprintable(metric)} over {count:,} rows{filter_text} is "
-        f"{mean:.6g}, but {log.results} reports {reported:.6g}. Either the metric is not a mean "
-        "over documents (a corpus-level score, a median, a weighted mean): choose another with "
-        "--metric; or the files belong to two evaluations, or rows are missing: evaluate again, or "
-        "move the results file away to compare the rows without it"
+    raise UserError(
+        f"{log.path}: the mean of {quote_unprintable(metric)} over {len(measured):,} "
+        f"rows{filter_text} is {mean:.6g}, but {log.results} reports {reported:.6g}. Either the "
+        "metric is not a mean over documents (a corpus-level score, a median, a weighted mean): "
+        "choose another with --metric; or the files belong to two evaluations, or rows are "
+        "missing: evaluate again, or move the results file away to compare the rows without it"
     )
 
 
-def check_mean(log: Log, metric: str, filter: str, values: Sequence[float]) -> None:
-    """Check that the rows' values have the mean that the log reports.
-
-    Raises:
-        UserError: the means differ.
-    """
-    reported = log.find_reported(metric, filter)
-    if reported is None or not values:
-        return
-    mean = math.fsum(values) / len(values)
-    if not (is_close(mean, reported) or is_close(100 * mean, reported)):
-        raise contradiction_error(log, metric, filter, mean, reported, len(values))
-
-
-def is_close(mean: float, reported: float) -> bool:
+def _is_close(mean: float, reported: float) -> bool:
     """Return whether a mean equals the reported value, except for rounding."""
     if math.isclose(mean, reported, rel_tol=_RELATIVE, abs_tol=_ABSOLUTE):
         return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,8 +13,6 @@ from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.json_values import parse_object
 from gapft_harness.core.text import READ_ERRORS, decode_lines, describe_read_error, open_unpacked
 
-#: The index of the deployment decode; the samples are numbered from 0.
-DEPLOYED = -1
 #: The filter of logs that have none, as lm_eval names it.
 NO_FILTER = "none"
 #: The score of the log's own verdicts on single responses.
@@ -32,7 +30,7 @@ class Sample(NamedTuple):
 
     Attributes:
         problem: the document; ``{"id": …}`` or ``{"prompt": …}`` if the log has only that.
-        index: ``DEPLOYED`` for the only response to the problem, else the sample's number.
+        index: ``records.GREEDY`` for the only response to the problem, else the sample's number.
         scores: numbers by ``METRIC,FILTER``, in the log's order: None (or NaN) where the log has a
             score but no number. A rate of a problem's responses is the score of each of them; any
             other number of the problem is the score of the first, and the others have ``,FILTER``.
@@ -69,22 +67,6 @@ class Sample(NamedTuple):
     def question(self) -> str:
         """The prompt for people; the document if the log has no prompt."""
         return self.prompt or json.dumps(dict(self.problem), ensure_ascii=False)
-
-
-class LogFormat(NamedTuple):
-    """A format of logs.
-
-    Attributes:
-        name: its name in messages.
-        recognises: whether a file or folder is such a log.
-        read: yields the samples of a log.
-        find_task: returns the name of the task in a log; None: the file's name tells it.
-    """
-
-    name: str
-    recognises: Callable[[Path], bool]
-    read: Callable[[Path], Iterable[Sample]]
-    find_task: Callable[[Path], str] | None = None
 
 
 def name_score(metric: str, filter: str = NO_FILTER) -> str:

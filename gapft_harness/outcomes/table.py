@@ -16,7 +16,8 @@ from __future__ import annotations
 import json
 import math
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,9 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapft_harness.core.errors import UserError, did_you_mean, quote_unprintable
+from gapft_harness.core.records import GREEDY
 from gapft_harness.outcomes.logs import Evaluation, Log, repeated_task_error
 from gapft_harness.outcomes.reported import Scale, find_scale
 from gapft_harness.outcomes.samples import (
+    NO_FILTER,
     PASS_AT_1,
     VERDICT,
     Sample,
@@ -74,7 +77,7 @@ class Metric:
         return f"log {self.metric}" if self.negative_log else self.metric
 
     def __str__(self) -> str:
-        return self.name if self.filter == "none" else f"{self.name}, filter {self.filter}"
+        return self.name if self.filter == NO_FILTER else f"{self.name}, filter {self.filter}"
 
 
 class UnknownFilter(UserError):
@@ -97,7 +100,7 @@ class Outcomes:
         numbers: the log's number of the document.
         log: index of the document's log.
         lines: line of its first response.
-        drawn: which responses it has: bit i + 1 for index i.
+        drawn: which responses it has: a bit for each index.
         clusters: hash of the cluster field; empty without one.
         groups: text of the field to compare by; empty without one.
         prompts: hash of the prompt; 0 without one. Hashes are those of this process.
@@ -129,19 +132,26 @@ class Outcomes:
     scores: array[float] = field(default_factory=lambda: array("d"))
     texts: array[int] = field(default_factory=lambda: array("q"))
     values: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    unscored: dict[str, int] = field(default_factory=dict)
-    unmeasured: dict[str, int] = field(default_factory=dict)
+    unscored: Counter[str] = field(default_factory=Counter)
+    unmeasured: Counter[str] = field(default_factory=Counter)
     scales: dict[str, Scale] = field(default_factory=dict)
     metrics: dict[str, list[str]] = field(default_factory=dict)
     other_filters: dict[str, dict[str, tuple[int, float]]] = field(default_factory=dict)
 
-    def add_document(self, sample: Sample, content: bytes, log: int) -> None:
+    def add_document(
+        self, sample: Sample, content: bytes, log: int, cluster: str | None, by: str | None
+    ) -> None:
         """Add the document of its first response, without that response.
 
         Args:
             sample: the response.
             content: hash of the document.
             log: index of its log.
+            cluster: see ``read_outcomes``.
+            by: see ``read_outcomes``.
+
+        Raises:
+            UserError: a field is missing.
         """
         self.contents.append(content)
         self.numbers.append(sample.number)
@@ -151,6 +161,12 @@ class Outcomes:
         self.prompts.append(hash(sample.prompt) if sample.prompt else 0)
         self.golds.append(0 if sample.gold is None else hash(str(sample.gold)))
         self.endings.append(sample.ended)
+        place = self.logs[log].name_entry(sample.line)
+        if cluster is not None:
+            self.clusters.append(hash_value(find_field(sample.problem, cluster, place)))
+        if by is not None:
+            group = find_field(sample.problem, by, place)
+            self.groups.append(group if isinstance(group, str) else encode_canonical(group))
 
     def describe_place(self, document: int) -> str:
         """Return a document's file and line, for messages."""
@@ -179,26 +195,56 @@ def choose_metrics(run: Evaluation, metric: str | None, filter: str | None) -> d
     Raises:
         UserError: a log is empty, has no metric, or nothing in it was graded.
     """
-    chosen = {}
-    for log in run.logs:
-        if log.task not in chosen:
-            chosen[log.task] = choose_metric(log, metric, filter)
-    return chosen
+    logs = {task: next(log for log in run.logs if log.task == task) for task in run.tasks}
+    return {task: choose_metric(log, metric, filter) for task, log in logs.items()}
 
 
 def choose_metric(log: Log, metric: str | None, filter: str | None) -> Metric:
     """Choose a log's metric and filter; see ``choose_metrics``."""
-    first = find_first(log, filter)
-    filter_name = filter or next(iter(list_filters(first)), "none")
-    if metric is None:
-        metric = next(iter(list_metrics(first, filter_name)), None)
-    if metric is None:
+    first, filter_name, metrics = _read_names(log, filter)
+    chosen = metric or next(iter(metrics), None)
+    if chosen is None:
         raise UserError(
             f"{log.name_entry(first.line)}: names no metrics; expected a log of {log.kind} whose "
             f"responses were scored ({_REMEDY})"
         )
-    if metric == UNGRADED:
-        raise ungraded_error(log)
+    _refuse_ungraded(log, chosen)
+    return Metric(chosen, filter_name)
+
+
+def choose_verdict_metric(
+    log: Log, chosen: str | None, filter: str | None, default: str | None, remedy: str
+) -> Metric:
+    """Choose the score that decides which responses of a log passed; see the module's docstring.
+
+    Args:
+        log: the log.
+        chosen: the metric that the user chose; None: none.
+        filter: the filter; None: that of the first row.
+        default: the metric of responses that are the only ones to their problem; None: the log's
+            first.
+        remedy: advice at the end of messages.
+
+    Raises:
+        UserError: the log has no score, or the metric is better when lower.
+    """
+    first, filter_name, metrics = _read_names(log, filter)
+    if chosen is None and name_score(VERDICT, filter_name) in first.scores:
+        return Metric(VERDICT, filter_name)
+    if chosen is None and first.index >= 0 and PASS_AT_1 in metrics:
+        return Metric(PASS_AT_1, filter_name)
+    metric = chosen or default or next(iter(metrics), "")
+    _refuse_ungraded(log, metric)
+    if metric not in metrics:
+        raise UserError(
+            f"{log.name_entry(first.line)}: no metric {metric!r}; "
+            f"{did_you_mean(metric, metrics)}; {remedy}"
+        )
+    if log.higher_is_better(metric) is False:
+        raise UserError(
+            f"{log.path}: {quote_unprintable(metric)} is better when lower (lm_eval's results "
+            "file), so it cannot show what passed; choose another metric: --metric"
+        )
     return Metric(metric, filter_name)
 
 
@@ -213,11 +259,17 @@ def find_first(log: Log, filter: str | None) -> Sample:
         if filter is None or filter in list_filters(sample):
             return sample
         filters.update(dict.fromkeys(list_filters(sample)))
-    raise unknown_filter_error(log, filter, filters)
+    raise _unknown_filter_error(log, filter, filters)
 
 
-def unknown_filter_error(log: Log, filter: str | None, filters: Iterable[str]) -> UnknownFilter:
-    """Build the error for a log without rows under a filter."""
+def _read_names(log: Log, filter: str | None) -> tuple[Sample, str, list[str]]:
+    """Return a log's first response, its first filter unless one is chosen, and its metrics."""
+    first = find_first(log, filter)
+    filter_name = filter or next(iter(list_filters(first)), NO_FILTER)
+    return first, filter_name, list_metrics(first, filter_name)
+
+
+def _unknown_filter_error(log: Log, filter: str | None, filters: Iterable[str]) -> UnknownFilter:
     names = tuple(filters)
     error = UnknownFilter(
         f"{log.path}: no row under filter {filter!r}; {did_you_mean(str(filter), names)}"
@@ -226,12 +278,12 @@ def unknown_filter_error(log: Log, filter: str | None, filters: Iterable[str]) -
     return error
 
 
-def ungraded_error(log: Log) -> UserError:
-    """Build the error for a log of ``lm_eval --predict_only``."""
-    return UserError(
-        f"{log.path}: nothing was graded (metric {UNGRADED!r}: a log of lm_eval --predict_only); "
-        f"{_REMEDY}"
-    )
+def _refuse_ungraded(log: Log, metric: str) -> None:
+    if metric == UNGRADED:
+        raise UserError(
+            f"{log.path}: nothing was graded (metric {UNGRADED!r}: a log of lm_eval "
+            f"--predict_only); {_REMEDY}"
+        )
 
 
 def hash_problem(sample: Sample, log: Log, fields: Sequence[str] = (), side: int = 0) -> bytes:
@@ -307,115 +359,81 @@ def read_outcomes(
     """
     outcomes = Outcomes(run.logs)
     documents: dict[Any, int] = {}
-    shared: dict[Any, Any] = {}  # repeated texts and hashes are stored once
     parts = []
     for number, log in enumerate(run.logs):
         # the task of a renamed file is unknown
         metric = metrics.get(log.task) or next(iter(metrics.values()))
         start, first_score = len(outcomes.contents), len(outcomes.scores)
-        reading, key = _Reading(log, metric), metric.key
-        for sample in reading.select():
-            content = log.task, hash_problem(sample, log, on, side)
+        sums = outcomes.other_filters.setdefault(log.task, {})
+        for sample in log.read_samples():
+            filters = list_filters(sample) or [metric.filter]
+            _add_to_sums(sums, sample, metric.metric, filters)
+            if metric.filter not in filters:
+                continue
+            if log.task not in outcomes.metrics:
+                outcomes.metrics[log.task] = list_metrics(sample, metric.filter)
+            content = hash_problem(sample, log, on, side)
             document = _find_document(outcomes, documents, content, sample, number)
             if document == len(outcomes.contents):
-                outcomes.add_document(sample, content[1], number)
-                if cluster is not None:
-                    value = find_field(sample.problem, cluster, log.name_entry(sample.line))
-                    digest = hash_value(value)
-                    outcomes.clusters.append(shared.setdefault(digest, digest))
-                if by is not None:
-                    group = find_field(sample.problem, by, log.name_entry(sample.line))
-                    text = group if isinstance(group, str) else encode_canonical(group)
-                    outcomes.groups.append(shared.setdefault(text, text))
+                outcomes.add_document(sample, content, number, cluster, by)
             else:
                 outcomes.endings[document] = "unknown"
-            outcomes.drawn[document] |= 2 << sample.index if sample.index >= 0 else 1
-            if key in sample.scores or not sample.scores:
+            outcomes.drawn[document] |= _encode_index(sample.index)
+            if metric.key in sample.scores or not sample.scores:
                 outcomes.owners.append(document)
-                outcomes.scores.append(_parse_score(sample, log, key))
+                outcomes.scores.append(_parse_score(sample, log, metric.key))
                 outcomes.texts.append(0 if sample.text is None else hash(sample.text))
-        outcomes.metrics.setdefault(log.task, reading.metrics)
-        sums = outcomes.other_filters.setdefault(log.task, {})
-        for name, (count, total) in reading.sums.items():
-            earlier = sums.get(name, (0, 0.0))
-            sums[name] = earlier[0] + count, earlier[1] + total
+        if start == len(outcomes.contents):
+            raise _unknown_filter_error(log, metric.filter, sums)
         parts.append(_measure_log(outcomes, log, metric, start, first_score, common=common))
     outcomes.values = np.concatenate(parts)
     return outcomes
 
 
+def _add_to_sums(
+    sums: dict[str, tuple[int, float]], sample: Sample, metric: str, filters: Sequence[str]
+) -> None:
+    """Add the metric under each filter to the filter's count and sum."""
+    for name in filters:
+        value = sample.scores.get(name_score(metric, name))
+        count, total = sums.get(name, (0, 0.0))
+        if isinstance(value, bool | int | float) and value == value:
+            count, total = count + 1, total + value
+        sums[name] = count, total
+
+
+def _encode_index(index: int) -> int:
+    """Return the bit of a response's index in ``Outcomes.drawn``."""
+    return 1 << (index - GREEDY)
+
+
 def _find_document(
-    outcomes: Outcomes, documents: dict[Any, int], content: tuple[str, bytes], sample: Sample,
-    log: int,
-) -> int:  # fmt: skip
-    """Find the document of a response by its content; a new one has the next number.
+    outcomes: Outcomes, documents: dict[Any, int], content: bytes, sample: Sample, log: int
+) -> int:
+    """Find the document of a response by task and content; a new one has the next number.
 
     Documents with equal contents are distinguished by their numbers in the log.
 
     Raises:
         UserError: the response was read already, or two shards share a document.
     """
-    key: tuple[Any, ...] = content
-    for name in (content, (*content, str(sample.number))):
-        key = name
+    task, document = outcomes.logs[log].task, 0
+    for key in ((task, content), (task, content, str(sample.number))):
         document = documents.setdefault(key, len(outcomes.contents))
         if document == len(outcomes.contents):
             return document
         if outcomes.log[document] != log:
             raise repeated_task_error(outcomes.logs[outcomes.log[document]], outcomes.logs[log])
-        bit = 2 << sample.index if sample.index >= 0 else 1
-        if not outcomes.drawn[document] & bit:
+        if not outcomes.drawn[document] & _encode_index(sample.index):
             return document
         if outcomes.numbers[document] == sample.number:
             break
     raise UserError(
-        f"{outcomes.describe_place(documents[key])} and "
+        f"{outcomes.describe_place(document)} and "
         f"{outcomes.logs[log].name_entry(sample.line)}: duplicate document (doc_id "
         f"{quote_unprintable(str(sample.number))}); check whether a log was written twice, or "
         "choose fields for --on that identify documents"
     )
-
-
-@dataclass(slots=True)
-class _Reading:
-    """The responses of a log under one filter.
-
-    Attributes:
-        log: the log.
-        metric: the metric.
-        metrics: the metrics of the first response.
-        sums: for each filter, the number of documents with the same metric, and the sum.
-    """
-
-    log: Log
-    metric: Metric
-    metrics: list[str] = field(default_factory=list)
-    sums: dict[str, tuple[int, float]] = field(default_factory=dict)
-
-    def select(self) -> Iterator[Sample]:
-        """Yield the responses under the metric's filter, and those without scores.
-
-        Raises:
-            UserError: there are none.
-        """
-        filter_name, has_rows = self.metric.filter, False
-        keys: dict[str, str] = {}  # by filter, the name of the same metric
-        for sample in self.log.read_samples():
-            filters = list_filters(sample) or [filter_name]
-            for name in filters:
-                key = keys.setdefault(name, name_score(self.metric.metric, name))
-                value = sample.scores.get(key)
-                count, total = self.sums.get(name, (0, 0.0))
-                if isinstance(value, bool | int | float) and value == value:
-                    count, total = count + 1, total + value
-                self.sums[name] = count, total
-            if filter_name in filters:
-                if not has_rows:
-                    self.metrics = list_metrics(sample, filter_name)
-                has_rows = True
-                yield sample
-        if not has_rows:
-            raise unknown_filter_error(self.log, filter_name, self.sums)
 
 
 def _measure_log(
@@ -455,10 +473,8 @@ def _measure_log(
     scale = find_scale(log, metric.metric, metric.filter, values)
     compared = scale.apply(values)
     outcomes.scales[log.task] = scale
-    task = log.task
-    outcomes.unscored[task] = outcomes.unscored.get(task, 0) + missing.size
-    unmeasured = int(np.isnan(compared).sum()) - missing.size
-    outcomes.unmeasured[task] = outcomes.unmeasured.get(task, 0) + unmeasured
+    outcomes.unscored[log.task] += missing.size
+    outcomes.unmeasured[log.task] += int(np.isnan(compared).sum()) - missing.size
     return compared
 
 
@@ -473,45 +489,6 @@ def _compute_means(
     first[owners[::-1]] = scores[::-1]
     varies = np.bincount(owners, scores != first[owners], documents) > 0
     return np.where(varies | (counts == 0), means, first)  # the mean of equal numbers is exact
-
-
-def choose_verdict_metric(
-    log: Log, chosen: str | None, filter: str | None, default: str | None, remedy: str
-) -> Metric:
-    """Choose the score that decides which responses of a log passed; see the module's docstring.
-
-    Args:
-        log: the log.
-        chosen: the metric that the user chose; None: none.
-        filter: the filter; None: that of the first row.
-        default: the metric of responses that are the only ones to their problem; None: the log's
-            first.
-        remedy: advice at the end of messages.
-
-    Raises:
-        UserError: the log has no score, or the metric is better when lower.
-    """
-    first = find_first(log, filter)
-    filter_name = filter or next(iter(list_filters(first)), "none")
-    metrics = list_metrics(first, filter_name)
-    if chosen is None and name_score(VERDICT, filter_name) in first.scores:
-        return Metric(VERDICT, filter_name)
-    if chosen is None and first.index >= 0 and PASS_AT_1 in metrics:
-        return Metric(PASS_AT_1, filter_name)
-    metric = Metric(chosen or default or next(iter(metrics), ""), filter_name)
-    if metric.metric == UNGRADED:
-        raise ungraded_error(log)
-    if metric.metric not in metrics:
-        raise UserError(
-            f"{log.name_entry(first.line)}: no metric {metric.metric!r}; "
-            f"{did_you_mean(metric.metric, metrics)}; {remedy}"
-        )
-    if log.higher_is_better(metric.metric) is False:
-        raise UserError(
-            f"{log.path}: {quote_unprintable(metric.metric)} is better when lower (lm_eval's "
-            "results file), so it cannot show what passed; choose another metric: --metric"
-        )
-    return metric
 
 
 def count_passing(

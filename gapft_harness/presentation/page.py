@@ -110,10 +110,8 @@ class Page:
 
     def to_html(self) -> str:
         """Render the page, which needs no other file and loads nothing."""
-        style = _build_style()
-        digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-        template = _create_environment().get_template("page.html.j2")
-        return template.render(page=self, style=style, digest=digest, explorer=EXPLORER)
+        template = create_environment().get_template("page.html.j2")
+        return template.render(page=self, style=build_style("style.css"), explorer=EXPLORER)
 
     def to_markdown(self) -> str:
         """Render the page as Markdown that is also readable as plain text."""
@@ -167,16 +165,22 @@ def _write_bytes(content: bytes, path: Path) -> None:
     path.write_bytes(content)
 
 
-def _build_style() -> str:
-    """Return the style sheet, after the colours of light and dark pages."""
+def build_style(*names: str) -> str:
+    """Return style sheets of the templates, after the colours of light and dark pages."""
     light, dark = (palette.css_variables(dark=dark) for dark in (False, True))
     on_dark = f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
-    sheet = files("gapft_harness.presentation").joinpath("templates", "style.css")
-    return "\n".join((f":root {{ {light} }}", on_dark, sheet.read_text("utf-8")))
+    return "\n".join((f":root {{ {light} }}", on_dark, *map(read_template, names)))
+
+
+def read_template(name: str) -> str:
+    """Read a file of the templates."""
+    templates = files("gapft_harness.presentation").joinpath("templates")
+    return templates.joinpath(name).read_text("utf-8")
 
 
 @lru_cache(maxsize=1)
-def _create_environment() -> Environment:
+def create_environment() -> Environment:
+    """Return the templates' environment, which escapes every text."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -189,10 +193,16 @@ def _create_environment() -> Environment:
     )
     environment.filters["visible"] = make_visible
     environment.filters["css"] = Markup
+    environment.filters["digest"] = _hash_source
     environment.filters["prose"] = _join_intervals
     environment.filters["light"] = lambda figure: _encode_picture(figure.svg)
     environment.filters["dark"] = lambda figure: _encode_picture(palette.darken(figure.svg))
     return environment
+
+
+def _hash_source(source: str) -> str:
+    """Return the hash by which a content security policy allows a style or a script."""
+    return base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
 
 
 def _encode_picture(svg: str) -> str:

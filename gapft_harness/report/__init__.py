@@ -50,9 +50,9 @@ def write_report(
         PluginError: a plugin's section failed or returned something other than text.
         GapftError: the folder cannot be written.
     """
+    from gapft_harness.presentation.explorer import render_explorer
     from gapft_harness.report import document, figures, results, tables
-    from gapft_harness.report.explorer import packing as explorer
-    from gapft_harness.report.explorer.run_content import collect_audit
+    from gapft_harness.report.explored import explore_audit
     from gapft_harness.report.findings import computation as findings
     from gapft_harness.report.rendering.document import Document
     from gapft_harness.report.rendering.wording import describe_days
@@ -60,6 +60,7 @@ def write_report(
     report_findings = findings.compute_findings(inputs)
     content = results.build_results(inputs, report_findings)
     title = f"{inputs.recipe['name']} on {inputs.task['name']}"
+    texts = inputs.texts
     document_parts = Document(
         title=title,
         subtitle=inputs.recipe.get("description", ""),
@@ -74,7 +75,7 @@ def write_report(
             f"tables/{name}": rows for name, rows in tables.build_tables(inputs, report_findings)
         },
         drawings=figures.draw_figures(report_findings),
-        explorer=explorer.render_explorer(collect_audit(inputs, title)),
+        explorer=render_explorer(explore_audit(inputs, texts, title)) if texts else "",
     )
     _check_figures(document_parts.sections, [drawing.name for drawing in document_parts.drawings])
     replace_folder(folder, document_parts.build_files())

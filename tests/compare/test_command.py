@@ -16,7 +16,7 @@ from gapft_harness.compare.document import build_sections
 from gapft_harness.report.rendering.terminal import print_sections
 from tests.compare.command import read_refusal, run_compare
 from tests.compare.logs import row, write_log
-from tests.report.explorer.made import unpack_page
+from tests.presentation.exploring import unpack_page
 
 
 def read_rows(folder: Path, task: str) -> dict[str, dict[str, object]]:
@@ -68,15 +68,15 @@ def test_compares_real_lm_eval_logs(logs: Path, tmp_path: Path) -> None:
     page = (tmp_path / "out" / "comparison.md").read_text()
     assert "| hot |" in page
     assert "κ_S" in page
-    index, texts = unpack_page((tmp_path / "out" / "explorer.html").read_text())
-    assert (index["k"], len(index["states"]), len(texts)) == (8, 16, 16)
-    for place, name in enumerate(index["ids"]):
-        (document,) = [d for d in before if str(before[d]["doc_id"]) == name]
-        outcome = {(0, 1): "c", (1, 0): "r", (1, 1): "k", (0, 0): "m"}[
-            before[document]["pass@1"], after[document]["pass@1"]  # type: ignore[index]
-        ]
-        assert index["models"][0]["outcomes"][place] == outcome
-        assert texts[place][1:] == [
+    index, texts = unpack_page(tmp_path / "out" / "explorer.html")
+    assert len(texts) == 16
+    for problem, item in zip(index["problems"], texts, strict=True):
+        (document,) = [d for d in before if str(before[d]["doc_id"]) == problem["id"]]
+        passed = [rows[document]["pass@1"] for rows in (before, after)]
+        assert problem["verdicts"] == ["right" if value else "wrong" for value in passed]
+        assert problem["changes"] == [0, passed[1] - passed[0]]  # type: ignore[operator]
+        assert problem["facts"]["samples"].endswith("/8")
+        assert [item["gold"], *(response["text"] for response in item["responses"])] == [
             before[document]["target"], *(rows[document]["resps"][0][0] for rows in (before, after))  # type: ignore[index]
         ]  # fmt: skip
     assert "K_eq" in done.output

@@ -28,7 +28,7 @@ from tests.kit.planted_run import (
 from tests.kit.searched_pool import list_selectors
 from tests.kit.selector_rows import ROWS
 from tests.kit.tampering import Rows, change_rows
-from tests.report.explorer.made import unpack_page
+from tests.presentation.exploring import unpack_page
 
 POOL, AUDIT = range(150), range(200, 300)
 SLOTS, REPLAY = 8, 3
@@ -364,9 +364,9 @@ def test_trained_run_is_verified(task: PlantedTask, trained: Path) -> None:
 
 def test_explorer_has_every_response(trained: Path) -> None:
     """The page holds the source's responses, those of every arm, and the samples, in full."""
-    index, texts = unpack_page((trained / "report/explorer.html").read_text("utf-8"))
+    index, texts = unpack_page(trained / "report/explorer.html")
     problems = {row["problem_id"]: row for row in read_rows(trained / "audit/problems.parquet")}
-    assert index["ids"] == [*problems]
+    assert [row["id"] for row in index["problems"]] == [*problems]
     responses = {
         (row["problem_id"], row["index"]): row["text"]
         for row in read_rows(trained / "audit/responses.parquet")
@@ -374,14 +374,18 @@ def test_explorer_has_every_response(trained: Path) -> None:
     decisions = [
         {
             row["problem_id"]: row["text"]
-            for row in read_rows(
-                trained / f"decisions/{model['condition']}-seed{model['seed']}.parquet"
-            )
+            for row in read_rows(trained / f"decisions/{condition}-seed{seed}.parquet")
         }
-        for model in index["models"]
+        for condition in TRAINED
+        for seed in SEEDS
     ]
-    assert len(decisions) == len(TRAINED) * len(SEEDS)
-    for name, (prompt, _, source, *others) in zip(index["ids"], texts, strict=True):
-        assert (prompt, source) == (problems[name]["prompt"], responses[name, -1])
-        samples = [responses[name, number] for number in range(K)]
-        assert others == [*(arm[name] for arm in decisions), *samples]
+    assert len(index["models"]) == 1 + len(decisions)
+    for name, item in zip(problems, texts, strict=True):
+        assert item["prompt"] == problems[name]["prompt"]
+        assert [response["text"] for response in item["responses"]] == [
+            responses[name, -1],
+            *(arm[name] for arm in decisions),
+        ]
+        assert [sample["text"] for sample in item["samples"]] == [
+            responses[name, number] for number in range(K)
+        ]

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapft_harness.core.streams import derive_key
+from gapft_harness.presentation.explorer import link_problem
 from gapft_harness.report.reading.columns import format_gold
 from gapft_harness.report.reading.inputs import STATUSES, ReportInputs, TrainedArm
-from gapft_harness.report.rendering import page
 from gapft_harness.report.rendering.blocks import Case
 from gapft_harness.report.rendering.wording import condition_name, listed
 
@@ -133,7 +133,7 @@ def build_case(inputs: ReportInputs, chosen: ChosenCase, others: Iterable[str] =
             f"{shown_arm.arm.seed}{verdict}"
         ),
         name=(name := str(audit.ids[position])),
-        link=page.problem_link(name),
+        link=link_problem(name),
         prompt=audit.prompts[position],
         gold=format_gold(audit.golds[position]),
         before=before.texts[position],

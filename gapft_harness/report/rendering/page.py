@@ -9,9 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
 
-from gapft_harness.core.text import replace_text_surrogates
 from gapft_harness.presentation import palette
 from gapft_harness.presentation.visible import MAX_CHARS, make_visible, shorten
 from gapft_harness.report.rendering.blocks import Drawing, Section, make_anchor
@@ -146,9 +144,3 @@ def _join_intervals(text: str) -> str:
 
 def _encode_base64(content: bytes) -> str:
     return base64.b64encode(content).decode("ascii")
-
-
-def problem_link(name: str) -> str:
-    """Return the address that opens a problem in the explorer, by its name on that page."""
-    fragment = urlencode({"open": replace_text_surrogates(make_visible(name))})
-    return f"{EXPLORER}#{fragment}"

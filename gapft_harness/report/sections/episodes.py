@@ -6,9 +6,9 @@ from dataclasses import asdict
 from fractions import Fraction
 from typing import Any
 
+from gapft_harness.presentation.explorer import link_problem
 from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.reading.episodes import EpisodeCounts, EpisodeFacts, Repeats
-from gapft_harness.report.rendering import page
 from gapft_harness.report.rendering.blocks import Block, Table, Text
 from gapft_harness.report.rendering.wording import condition_name, format_count, listed, percent
 
@@ -96,5 +96,5 @@ def _describe_repeats(repeats: Repeats) -> Text:
         f"{format_count(repeats.feedback_differs)} got different outcomes of a public test; for "
         f"example {listed([': '.join(place) for place in repeats.named])}.",
         "warning",
-        {name: page.problem_link(name) for name in problem_ids},
+        {name: link_problem(name) for name in problem_ids},
     )

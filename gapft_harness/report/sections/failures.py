@@ -8,11 +8,11 @@ from fractions import Fraction
 from typing import Any
 
 from gapft_harness.core.records import GREEDY
+from gapft_harness.presentation.explorer import link_problem
 from gapft_harness.presentation.visible import make_visible, shorten
 from gapft_harness.recipe.sections import Deployment
 from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.reading.failures import KINDS_SHOWN, FailedResponse, Failures
-from gapft_harness.report.rendering import page
 from gapft_harness.report.rendering.blocks import Block, Code, Text
 from gapft_harness.report.rendering.wording import format_count, name_decode, percent
 
@@ -80,7 +80,7 @@ def _build_group(failures: Failures, deployment: Deployment | None) -> list[Bloc
             f"{_format_heading(example, deployment)}; gold: {shorten(example.gold, _MAX_CHARS)}"
         )
         name = example.problem_id
-        link = {} if example.where == "pool" else {name: page.problem_link(name)}
+        link = {} if example.where == "pool" else {name: link_problem(name)}
         group_blocks += [Text(heading, "note", link), Code(_format_text(example))]
     return group_blocks
 

@@ -13,7 +13,6 @@ from gapft_harness.core.records import GREEDY
 from gapft_harness.core.text import replace_text_surrogates
 from gapft_harness.outcomes.logs import Log
 from gapft_harness.outcomes.samples import (
-    DEPLOYED,
     PASS_AT_1,
     VERDICT,
     Sample,
@@ -87,7 +86,7 @@ def read_responses(log: Log, choice: LogResponses, greedy: bool) -> Iterator[Log
             for sample in group
             if is_numbered(log) or filter_name is None or filter_name in list_filters(sample)
         ]
-        place = f"{log.path}, line {line}" if log.reader is None else log.name_entry(line)
+        place = log.name_entry(line)
         if greedy and len(samples) > 1:
             raise UserError(
                 f"{place}: found {len(samples)} responses to one document; expected one in a log "
@@ -135,7 +134,7 @@ def _build_response(
             source, rule = metric.metric.replace(PASS_AT_1, "passed"), {}
         elif count > 1:
             rule.pop("metric")
-    index = sample.index if is_numbered(log) or sample.index > DEPLOYED else number
+    index = sample.index if is_numbered(log) or sample.index != GREEDY else number
     return LoggedResponse(
         sample.line,
         place,
