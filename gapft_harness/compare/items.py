@@ -1,9 +1,9 @@
-"""Items with their texts before and after, read again from the logs."""
+"""Documents with their texts before and after, read again from the logs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from gapft_harness.compare.comparison import Comparison
 from gapft_harness.outcomes.logs import Log
 from gapft_harness.outcomes.samples import Sample
 from gapft_harness.outcomes.table import Outcomes
+from gapft_harness.presentation.content import format_value
 from gapft_harness.report.explorer.content import (
     EQUAL,
     HIGHER,
@@ -23,7 +24,6 @@ from gapft_harness.report.explorer.content import (
     ProblemTexts,
     classify_outcome,
 )
-from gapft_harness.report.rendering.wording import format_number
 
 #: Maximum number of documents in explorer.html.
 MAX_EXPLORED = 20_000
@@ -31,12 +31,12 @@ MAX_EXPLORED = 20_000
 
 @dataclass(frozen=True, slots=True)
 class ChangedItem:
-    """A changed item under one seed of a model.
+    """A changed document under one seed of a model.
 
     Attributes:
         model: the model's name.
         seed: number of the run, from 1.
-        position: the item's index in the comparison's arrays.
+        position: the document's index in the comparison's arrays.
         is_gained: whether its number rose.
         before: the first response of the log before.
         after: the first response after.
@@ -50,60 +50,68 @@ class ChangedItem:
     after: Sample
 
 
+def name_changes(comparison: Comparison) -> tuple[str, str]:
+    """Return the words for a document whose number rose, and for one whose number fell."""
+    return ("gained", "lost") if comparison.is_judged else ("higher", "lower")
+
+
 def find_changed_items(comparison: Comparison, limit: int | None = None) -> Iterator[ChangedItem]:
-    """Yield gained and lost items: by model, by seed, in the order of the log before.
+    """Yield gained and lost documents: by model, by seed, in the order of the log before.
 
     Args:
         comparison: the comparison.
-        limit: maximum number of gained, and of lost, items of each model.
+        limit: maximum number of gained, and of lost, documents of each model.
     """
     changes = [*_list_changes(comparison, limit)]
     wanted = []
     for model, seed, position, _ in changes:
         outcomes, documents = comparison.after[model][seed - 1]
-        wanted.append((comparison.before, int(comparison.rows_before[position])))
+        wanted.append((comparison.before, int(comparison.joined.before[position])))
         wanted.append((outcomes, int(documents[position])))
-    with _open_documents(wanted) as read_document:
-        for change, before, after in zip(changes, wanted[::2], wanted[1::2], strict=True):
-            yield ChangedItem(*change, read_document(*before), read_document(*after))
+    texts = _read_documents(wanted)
+    for change in changes:
+        yield ChangedItem(*change, before=next(texts), after=next(texts))
 
 
 def _list_changes(
     comparison: Comparison, limit: int | None
 ) -> Iterator[tuple[str, int, int, bool]]:
-    """Yield model, seed, position and direction of changed items; see ``find_changed_items``."""
+    """Yield model, seed, position and direction of changed documents."""
     before = comparison.numbers.before
     for model, values in comparison.numbers.after.items():
-        remaining = {True: limit, False: limit}
+        counts = {True: 0, False: 0}
         for seed, seed_values in enumerate(values, start=1):
             differs = np.flatnonzero(seed_values != before)
-            for position in differs[np.argsort(comparison.rows_before[differs])].tolist():
+            for position in differs[np.argsort(comparison.joined.before[differs])].tolist():
                 is_gained = bool(seed_values[position] > before[position])
-                if (count := remaining[is_gained]) is not None:
-                    if not count:
-                        continue
-                    remaining[is_gained] = count - 1
-                yield model, seed, position, is_gained
+                counts[is_gained] += 1
+                if limit is None or counts[is_gained] <= limit:
+                    yield model, seed, position, is_gained
 
 
-def read_entries(comparison: Comparison, positions: Sequence[int]) -> Iterator[ProblemTexts]:
-    """Yield the texts of items, given their indices in the comparison's arrays."""
-    runs = [
-        (comparison.before, comparison.rows_before),
-        *(run for model_runs in comparison.after.values() for run in model_runs),
-    ]
-    wanted = [
-        [(run, int(documents[position])) for run, documents in runs] for position in positions
-    ]
-    with _open_documents([document for row in wanted for document in row]) as read_document:
-        for row in wanted:
-            before, *after = [read_document(*document) for document in row]
-            yield ProblemTexts(
-                prompt=before.question,
-                gold=format_gold(before.gold),
-                responses=[before.response, *(sample.response for sample in after)],
-                document=dict(before.problem),
-            )
+def list_item_rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
+    """Yield a row for each document and seed whose number changed, with complete texts."""
+    states = comparison.findings.states
+    rose, fell = name_changes(comparison)
+    for item in find_changed_items(comparison):
+        _, digest, _ = comparison.joined.items[item.position]
+        yield {
+            "model": item.model,
+            "seed": item.seed,
+            "seed_name": comparison.seeds[item.model][item.seed - 1],
+            "change": rose if item.is_gained else fell,
+            "task": comparison.tasks[item.position],
+            "doc_id": item.before.number,
+            "document": digest.hex(),
+            "group": comparison.groups[item.position] if comparison.groups else None,
+            "state": None if states is None else states[item.position],
+            "value_before": comparison.numbers.before[item.position],
+            "value_after": comparison.numbers.after[item.model][item.seed - 1, item.position],
+            "prompt": item.before.question,
+            "gold": format_gold(item.before.gold),
+            "before": item.before.response,
+            "after": item.after.response,
+        }
 
 
 def format_gold(gold: Any) -> str:
@@ -111,65 +119,39 @@ def format_gold(gold: Any) -> str:
     return "" if gold is None else str(gold)
 
 
-def item_rows(comparison: Comparison, rose: str, fell: str) -> Iterator[tuple[object, ...]]:
-    """Yield a row for each document and seed whose number changed, with complete texts."""
-    states, groups = comparison.findings.states, comparison.numbers.groups
-    yield (
-        "model", "seed", "seed_name", "change", "task", "doc_id", "document", "group", "state",
-        "value_before", "value_after", "prompt", "gold", "before", "after",
-    )  # fmt: skip
-    for item in find_changed_items(comparison):
-        task, digest, _ = comparison.items[item.position]
-        yield (
-            *(item.model, item.seed, comparison.seeds[item.model][item.seed - 1]),
-            *(rose if item.is_gained else fell, task),
-            *(item.before.number, digest.hex()),
-            None if groups is None else groups[item.position],
-            None if states is None else states[item.position],
-            comparison.numbers.before[item.position],
-            comparison.numbers.after[item.model][item.seed - 1, item.position],
-            *(item.before.question, format_gold(item.before.gold)),
-            *(item.before.response, item.after.response),
-        )
-
-
 def build_explored(comparison: Comparison, limit: int = MAX_EXPLORED) -> ExplorerContent:
     """Build the content of explorer.html."""
-    positions = choose_positions(comparison, limit)
-    is_judged = comparison.is_judged()
+    positions = _choose_positions(comparison, limit)
 
     def format_verdicts(values: Any) -> list[str]:
-        if is_judged:
+        if comparison.is_judged:
             return ["right" if value else "wrong" for value in values]
-        return [format_number(value) for value in values]
+        return [format_value(value, "number") for value in values]
 
     def encode_outcomes(values: Any) -> str:
-        if is_judged:
+        if comparison.is_judged:
             return "".join(map(classify_outcome, before == 1, values == 1))
-        rose = (values > before).astype(int) - (values < before)
-        return "".join({1: HIGHER, 0: EQUAL, -1: LOWER}[change] for change in rose.tolist())
+        letters = np.where(values > before, HIGHER, np.where(values < before, LOWER, EQUAL))
+        return "".join(letters.tolist())
 
-    before, samples, states = (
-        comparison.numbers.before[positions],
-        comparison.samples,
-        comparison.findings.states,
-    )
-    tasks = [comparison.items[position][0] for position in positions]
-    fields = {"task": tasks} if len(set(tasks)) > 1 else {}
-    if comparison.choice.by is not None and comparison.numbers.groups is not None:
-        fields[comparison.choice.by] = comparison.numbers.groups[positions].tolist()
+    before, samples = comparison.numbers.before[positions], comparison.samples
+    states = comparison.findings.states
+    tasks = [comparison.tasks[position] for position in positions]
+    fields: dict[str, Sequence[str]] = {"task": tasks} if len(set(tasks)) > 1 else {}
+    if comparison.choice.by is not None:
+        fields[comparison.choice.by] = [comparison.groups[position] for position in positions]
     left_out = ""
-    if len(positions) < len(comparison.items):
+    if len(positions) < len(comparison.joined.items):
         left_out = (
-            f" This page has {len(positions):,} of {len(comparison.items):,} documents: changed "
-            "ones first, then others, chosen by a hash."
+            f" This page has {len(positions):,} of {len(comparison.joined.items):,} documents: "
+            "changed ones first, then others, chosen by a hash."
         )
     return ExplorerContent(
         title=f"{', '.join(dict.fromkeys(filter(None, tasks))) or 'Comparison'}: before and after",
         remark=f"Before: {comparison.before_name}.{left_out}",
         noun="document",
         before="before",
-        ids=name_documents(comparison, positions),
+        ids=_name_documents(comparison, positions),
         verdicts=format_verdicts(before),
         models=[
             ExplorerModel(name, name, seed, format_verdicts(values), encode_outcomes(values))
@@ -180,42 +162,55 @@ def build_explored(comparison: Comparison, limit: int = MAX_EXPLORED) -> Explore
         k=0 if samples is None else samples.k,
         passing=() if samples is None else samples.passing[positions].tolist(),
         fields=fields,
-        entries=lambda: read_entries(comparison, positions),
+        entries=lambda: _read_entries(comparison, positions),
     )
 
 
-def choose_positions(comparison: Comparison, limit: int = MAX_EXPLORED) -> list[int]:
+def _read_entries(comparison: Comparison, positions: Sequence[int]) -> Iterator[ProblemTexts]:
+    """Yield the texts of documents, given their indices in the comparison's arrays."""
+    runs = [
+        (comparison.before, comparison.joined.before),
+        *(run for model_runs in comparison.after.values() for run in model_runs),
+    ]
+    texts = _read_documents(
+        [(run, int(documents[position])) for position in positions for run, documents in runs]
+    )
+    for _ in positions:
+        before, *after = [next(texts) for _ in runs]
+        yield ProblemTexts(
+            prompt=before.question,
+            gold=format_gold(before.gold),
+            responses=[before.response, *(sample.response for sample in after)],
+            document=dict(before.problem),
+        )
+
+
+def _choose_positions(comparison: Comparison, limit: int) -> list[int]:
     """Choose changed documents first, then others up to the limit; return them in log order."""
-    unchanged = np.ones(len(comparison.items), dtype=bool)
+    unchanged = np.ones(len(comparison.joined.items), dtype=bool)
     for after in comparison.numbers.after.values():
         unchanged &= (after == comparison.numbers.before).all(axis=0)
-    # items are sorted by hash, so this choice is random but reproducible
-    positions_shown = np.argsort(unchanged, kind="stable")[:limit]
-    positions: list[int] = positions_shown[
-        np.argsort(comparison.rows_before[positions_shown])
-    ].tolist()
+    # documents are sorted by hash, so this choice is random but reproducible
+    chosen = np.argsort(unchanged, kind="stable")[:limit]
+    positions: list[int] = chosen[np.argsort(comparison.joined.before[chosen])].tolist()
     return positions
 
 
-def name_documents(comparison: Comparison, positions: list[int]) -> list[str]:
+def _name_documents(comparison: Comparison, positions: Sequence[int]) -> list[str]:
     """Return distinct names of documents: ``doc_id``, with task or hash if needed."""
-    rows = comparison.rows_before[positions].tolist()
-    tasks_and_ids = [
-        (comparison.items[p][0], str(comparison.before.numbers[row]))
-        for p, row in zip(positions, rows, strict=True)
-    ]
-    has_tasks = len({task for task, _ in tasks_and_ids}) > 1
-    names = [" ".join(name if has_tasks else name[1:]) for name in tasks_and_ids]
+    has_tasks = len({comparison.tasks[position] for position in positions}) > 1
+    names = []
+    for position in positions:
+        number = str(comparison.before.numbers[comparison.joined.before[position]])
+        names.append(f"{comparison.tasks[position]} {number}" if has_tasks else number)
     if len(set(names)) == len(names):
         return names
-    return [f"{n} {comparison.items[p][1].hex()}" for n, p in zip(names, positions, strict=True)]
+    hashes = [comparison.joined.items[position][1].hex() for position in positions]
+    return [f"{name} {digest}" for name, digest in zip(names, hashes, strict=True)]
 
 
-@contextmanager
-def _open_documents(
-    documents: Sequence[tuple[Outcomes, int]],
-) -> Iterator[Callable[[Outcomes, int], Sample]]:
-    """Provide a function that reads the first response to a document, of these documents."""
+def _read_documents(documents: Sequence[tuple[Outcomes, int]]) -> Iterator[Sample]:
+    """Yield the first response to each document, in order."""
     lines: dict[Path, tuple[Log, set[int]]] = {}
     for outcomes, document in documents:
         log = outcomes.logs[outcomes.log[document]]
@@ -225,9 +220,6 @@ def _open_documents(
             path: stack.enter_context(log.open_lines(wanted))
             for path, (log, wanted) in lines.items()
         }
-
-        def read_document(outcomes: Outcomes, document: int) -> Sample:
+        for outcomes, document in documents:
             path = outcomes.logs[outcomes.log[document]].path
-            return readers[path](outcomes.lines[document])[0]
-
-        yield read_document
+            yield readers[path](outcomes.lines[document])[0]
