@@ -13,7 +13,7 @@ from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.findings import CompareFindings, Numbers, compute_findings
 from gapft_harness.compare.groups import Aggregate, find_aggregates
 from gapft_harness.compare.judging import JudgedLog, judge_evaluations
-from gapft_harness.compare.samples import SourceSamples, read_source_samples
+from gapft_harness.compare.samples import read_source_samples
 from gapft_harness.core.errors import UserError, quote_unprintable
 from gapft_harness.outcomes.joining import Joined, join, refuse_other_tasks
 from gapft_harness.outcomes.logs import Evaluation, Log, ModelRuns, find_models, find_single_run
@@ -58,7 +58,9 @@ class Comparison:
         groups: P names of the groups of ``--by``, or of tasks if there are several; else empty.
         numbers: the numbers of the documents.
         findings: differences, intervals, tests.
-        source: the samples of the model before; None without ``--source-samples``.
+        samples: verdicts on BEFORE and on samples of its model; None without
+            ``--source-samples``.
+        copies: signs that these samples are not independent; empty: there are none.
         remarks: automatic choices of metrics and groups.
     """
 
@@ -76,7 +78,8 @@ class Comparison:
     groups: Sequence[str]
     numbers: Numbers
     findings: CompareFindings
-    source: SourceSamples | None = None
+    samples: Verdicts | None = None
+    copies: str = ""
     remarks: tuple[str, ...] = ()
 
     @property
@@ -88,11 +91,6 @@ class Comparison:
     def higher_is_better(self) -> bool | None:
         """The metric's direction if it is the same for all tasks; None: differs or unknown."""
         return find_common(self.directions.values())
-
-    @property
-    def samples(self) -> Verdicts | None:
-        """The verdicts on BEFORE and on the samples of its model."""
-        return None if self.source is None else self.source.verdicts
 
     @property
     def units(self) -> int:
@@ -164,10 +162,17 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
             f"({', '.join(sorted({quote_unprintable(f.metric) for f in metrics.values()}))}), "
             "which have no common mean; choose one task: --task NAME"
         )
-    samples = None
+    samples, copies = None, ""
     if choice.source_samples:
-        metric = _require_verdicts(outcomes, metrics, numbers, directions)
-        samples = read_source_samples(choice, outcomes, joined.before, metric)
+        metric = find_common(metrics.values())
+        if metric is None or not _are_verdicts(numbers, directions):
+            names = dict.fromkeys(name for own in outcomes.metrics.values() for name in own)
+            raise UserError(
+                f"--source-samples: found {', '.join(map(str, metrics.values()))}; expected one "
+                "metric of 0 and 1 that is better when higher; choose one task (--task) or another "
+                f"metric (--metric): {', '.join(map(quote_unprintable, names))}"
+            )
+        samples, copies = read_source_samples(choice, outcomes, joined.before, metric)
     aggregates, left_out = (
         find_aggregates([source, *runs], metrics) if len(metrics) > 1 else ([], [])
     )
@@ -193,9 +198,10 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
             tasks=tasks,
             aggregates=aggregates,
             has_common_mean=has_common_mean,
-            samples=None if samples is None else samples.verdicts,
+            samples=samples,
         ),
-        source=samples,
+        samples=samples,
+        copies=copies,
         remarks=(*remarks, *left_out),
     )
 
@@ -306,32 +312,6 @@ def _put_on_scale(
                 )
         scaled[task] = replace(metric, negative_log=scale.negative_log)
     return scaled
-
-
-def _require_verdicts(
-    before: Outcomes,
-    metrics: Mapping[str, Metric],
-    numbers: Numbers,
-    directions: Mapping[str, bool | None],
-) -> Metric:
-    """Return the metric for ``--source-samples``, whose numbers mean right or wrong.
-
-    Raises:
-        UserError: there are several metrics, or others than 0 and 1.
-    """
-    metric = find_common(metrics.values())
-    if metric is None:
-        raise UserError(
-            "--source-samples: found several metrics or filters; choose one task: --task NAME"
-        )
-    if not _are_verdicts(numbers, directions):
-        names = dict.fromkeys(name for names in before.metrics.values() for name in names)
-        raise UserError(
-            f"--source-samples: found the metric {quote_unprintable(metric.metric)}; expected one "
-            "of 0 or 1 that is better when higher; metrics of the log: "
-            f"{', '.join(map(quote_unprintable, names))}"
-        )
-    return metric
 
 
 def _number_clusters(

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from gapft_harness.analysis.decomposition import Decomposition, by_state
 from gapft_harness.analysis.estimate import Estimate, estimate_mean, estimate_paired_difference
 from gapft_harness.analysis.paired import adjust_p_values, flip_signs, mcnemar
-from gapft_harness.analysis.pass_at_k import k_equivalent
 from gapft_harness.analysis.resampling import draw_seed_weights, resample_means
 from gapft_harness.compare.groups import Aggregate
 from gapft_harness.core.streams import Stream
@@ -109,19 +108,6 @@ class Paired:
 
 
 @dataclass(frozen=True, slots=True)
-class ByState:
-    """The terms of a model's difference by the state before (Equation 9).
-
-    Attributes:
-        counts: the decomposition, pooled over seeds.
-        k_eq: the largest number of source samples that one decode of the model is worth.
-    """
-
-    counts: Decomposition
-    k_eq: int
-
-
-@dataclass(frozen=True, slots=True)
 class CompareFindings:
     """All findings of a comparison.
 
@@ -133,7 +119,7 @@ class CompareFindings:
             model of the pair, and ``p_holm`` is adjusted for all pairs; empty with one model after,
             or if the numbers have no common mean.
         states: shape (P,), G, S or U; None without the source's samples.
-        by_state: terms by model's name; empty without the source's samples.
+        by_state: by model's name, the changes by state, pooled over seeds; empty without samples.
     """
 
     models: dict[str, Paired]
@@ -141,7 +127,7 @@ class CompareFindings:
     aggregates: dict[str, dict[str, Paired]] = field(default_factory=dict)
     pairs: dict[ModelPair, Paired] = field(default_factory=dict)
     states: NDArray[np.str_] | None = None
-    by_state: dict[str, ByState] = field(default_factory=dict)
+    by_state: dict[str, Decomposition] = field(default_factory=dict)
 
 
 def compute_findings(
@@ -183,12 +169,9 @@ def compute_findings(
     )
     if samples is None:
         return findings
-    states, by_model = samples.states, {}
-    for name, after in numbers.after.items():
-        counts = by_state(states, after == 1)
-        k_eq = k_equivalent(samples.passing, samples.k, counts.pass_at_1)
-        by_model[name] = ByState(counts, k_eq)
-    return replace(findings, states=states, by_state=by_model)
+    states = samples.states
+    terms = {name: by_state(states, after == 1) for name, after in numbers.after.items()}
+    return replace(findings, states=states, by_state=terms)
 
 
 def _select_tasks(numbers: Numbers, tasks: NDArray[np.str_], aggregate: Aggregate) -> Numbers:

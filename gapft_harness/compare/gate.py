@@ -102,12 +102,11 @@ def describe_check(check: GateCheck, unit: str) -> str:
         check: the check.
         unit: ``document`` or ``cluster``.
     """
-    rule, decision = check.rule, check.decision
+    decision = check.decision
     difference = format_value(check.pair.estimate, "points" if check.pair.is_binary else "change")
-    limits = {"block": rule.block, "warn": rule.warn}
     text = (
         f"{decision.verdict}: {check.model}, {check.subject}: difference {difference}; "
-        f"{', '.join(f'{name} {limit:g}' for name, limit in limits.items() if limit is not None)}."
+        f"{check.rule.margins}."
     )
     if decision.undecided is None:
         return text
@@ -119,17 +118,14 @@ def describe_check(check: GateCheck, unit: str) -> str:
     return f"{text} At this difference and spread, {more} would decide this (power 80%)."
 
 
-def build_gate_table(checks: Sequence[GateCheck]) -> Table:
-    """Build the table of the checks."""
+def _build_table(checks: Sequence[GateCheck]) -> Table:
     are_shares = all(check.pair.is_binary for check in checks)
     has_more = any(check.decision.undecided is not None for check in checks)
     has_seeds = any(check.pair.seeds > 1 for check in checks)
     columns = [
         Column("model", "model"),
-        Column("subject", "rule"),
-        Column("task"),
-        Column("metric"),
-        Column("filter"),
+        Column("task", "task"),
+        Column("metric", "metric"),
         Column("verdict", "verdict"),
         Column(
             "difference",
@@ -144,14 +140,12 @@ def build_gate_table(checks: Sequence[GateCheck]) -> Table:
     rows = [
         {
             "model": check.model,
-            "subject": check.subject,
-            "task": check.task or None,
-            "metric": None if check.metric is None else check.metric.name,
-            "filter": None if check.metric is None else check.metric.filter,
+            "task": check.task or "all documents",
+            "metric": check.metric and str(check.metric),
             "verdict": check.decision.verdict,
             "difference": check.pair.estimate,
-            "block": check.rule.block,
-            "warn": check.rule.warn,
+            "block": check.rule.margins.block,
+            "warn": check.rule.margins.warn,
             "more": check.more_units,
             "times_as_many": check.decision.factor,
         }
@@ -172,7 +166,7 @@ def build_gate_section(comparison: Comparison, checks: Sequence[GateCheck]) -> S
     text = [f"{verdict}: {count:,} of {len(checks):,} checks."]
     if unchecked := _list_unchecked(comparison, checks):
         text.append(f"Tasks without a rule: {', '.join(unchecked)}.")
-    return Section("Gate", text, [build_gate_table(checks)], warnings=warnings)
+    return Section("Gate", text, [_build_table(checks)], warnings=warnings)
 
 
 def write_junit(checks: Sequence[GateCheck], unit: str, path: Path) -> None:
@@ -264,7 +258,7 @@ def _check_rule(comparison: Comparison, rule: GateRule) -> Iterator[GateCheck]:
                 f"unknown direction of {', '.join(metrics)}: lm_eval's results file is missing "
                 "beside the logs, or has no direction; add --higher-is-better or --lower-is-better"
             )
-        if is_share and max(rule.margins) >= 1:
+        if is_share and max(rule.margins.block or 0, rule.margins.warn or 0) >= 1:
             raise UserError(
                 f"{', '.join(metrics)} is a share; expected a margin below 1 (one point is 0.01)"
             )
@@ -276,7 +270,7 @@ def _check_rule(comparison: Comparison, rule: GateRule) -> Iterator[GateCheck]:
                     "evaluate more documents"
                 )
             gain = -pair.estimate if higher_is_better is False else pair.estimate
-            decision = decide(rule, float(gain.value), gain.low, gain.high)
+            decision = decide(rule.margins, float(gain.value), gain.low, gain.high)
             yield GateCheck(rule, model, name, metric, pair, decision)
 
 

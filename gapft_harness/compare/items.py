@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,93 +28,66 @@ from gapft_harness.report.explorer.content import (
 MAX_EXPLORED = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedItem:
-    """A changed document under one seed of a model.
-
-    Attributes:
-        model: the model's name.
-        seed: number of the run, from 1.
-        position: the document's index in the comparison's arrays.
-        is_gained: whether its number rose.
-        before: the first response of the log before.
-        after: the first response after.
-    """
-
-    model: str
-    seed: int
-    position: int
-    is_gained: bool
-    before: Sample
-    after: Sample
-
-
 def name_changes(comparison: Comparison) -> tuple[str, str]:
     """Return the words for a document whose number rose, and for one whose number fell."""
     return ("gained", "lost") if comparison.is_judged else ("higher", "lower")
 
 
-def find_changed_items(comparison: Comparison, limit: int | None = None) -> Iterator[ChangedItem]:
-    """Yield gained and lost documents: by model, by seed, in the order of the log before.
+def list_changed(comparison: Comparison, limit: int | None = None) -> Iterator[dict[str, Any]]:
+    """Yield a row for each document and seed whose number changed, with the texts.
+
+    Rows are by model, by seed, in the order of the log before.
 
     Args:
         comparison: the comparison.
         limit: maximum number of gained, and of lost, documents of each model.
     """
-    changes = [*_list_changes(comparison, limit)]
+    changes = [*_find_changes(comparison, limit)]
     wanted = []
-    for model, seed, position, _ in changes:
-        outcomes, documents = comparison.after[model][seed - 1]
+    for model, seed, position in changes:
+        outcomes, documents = comparison.after[model][seed]
         wanted.append((comparison.before, int(comparison.joined.before[position])))
         wanted.append((outcomes, int(documents[position])))
     texts = _read_documents(wanted)
-    for change in changes:
-        yield ChangedItem(*change, before=next(texts), after=next(texts))
+    states = comparison.findings.states
+    rose, fell = name_changes(comparison)
+    for model, seed, position in changes:
+        before, after = next(texts), next(texts)
+        old = comparison.numbers.before[position]
+        new = comparison.numbers.after[model][seed, position]
+        yield {
+            "model": model,
+            "seed": comparison.seeds[model][seed],
+            "change": rose if new > old else fell,
+            "task": comparison.tasks[position],
+            "doc_id": before.number,
+            "document": comparison.joined.items[position][1].hex(),
+            "group": comparison.groups[position] if comparison.groups else None,
+            "state": None if states is None else states[position],
+            "value_before": old,
+            "value_after": new,
+            "prompt": before.question,
+            "gold": _format_gold(before.gold),
+            "before": before.response,
+            "after": after.response,
+        }
 
 
-def _list_changes(
-    comparison: Comparison, limit: int | None
-) -> Iterator[tuple[str, int, int, bool]]:
-    """Yield model, seed, position and direction of changed documents."""
+def _find_changes(comparison: Comparison, limit: int | None) -> Iterator[tuple[str, int, int]]:
+    """Yield model, seed (from 0) and position of changed documents."""
     before = comparison.numbers.before
     for model, values in comparison.numbers.after.items():
         counts = {True: 0, False: 0}
-        for seed, seed_values in enumerate(values, start=1):
+        for seed, seed_values in enumerate(values):
             differs = np.flatnonzero(seed_values != before)
             for position in differs[np.argsort(comparison.joined.before[differs])].tolist():
                 is_gained = bool(seed_values[position] > before[position])
                 counts[is_gained] += 1
                 if limit is None or counts[is_gained] <= limit:
-                    yield model, seed, position, is_gained
+                    yield model, seed, position
 
 
-def list_item_rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
-    """Yield a row for each document and seed whose number changed, with complete texts."""
-    states = comparison.findings.states
-    rose, fell = name_changes(comparison)
-    for item in find_changed_items(comparison):
-        _, digest, _ = comparison.joined.items[item.position]
-        yield {
-            "model": item.model,
-            "seed": item.seed,
-            "seed_name": comparison.seeds[item.model][item.seed - 1],
-            "change": rose if item.is_gained else fell,
-            "task": comparison.tasks[item.position],
-            "doc_id": item.before.number,
-            "document": digest.hex(),
-            "group": comparison.groups[item.position] if comparison.groups else None,
-            "state": None if states is None else states[item.position],
-            "value_before": comparison.numbers.before[item.position],
-            "value_after": comparison.numbers.after[item.model][item.seed - 1, item.position],
-            "prompt": item.before.question,
-            "gold": format_gold(item.before.gold),
-            "before": item.before.response,
-            "after": item.after.response,
-        }
-
-
-def format_gold(gold: Any) -> str:
-    """Format a gold answer as text."""
+def _format_gold(gold: Any) -> str:
     return "" if gold is None else str(gold)
 
 
@@ -179,7 +151,7 @@ def _read_entries(comparison: Comparison, positions: Sequence[int]) -> Iterator[
         before, *after = [next(texts) for _ in runs]
         yield ProblemTexts(
             prompt=before.question,
-            gold=format_gold(before.gold),
+            gold=_format_gold(before.gold),
             responses=[before.response, *(sample.response for sample in after)],
             document=dict(before.problem),
         )

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 import sys
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -26,10 +25,9 @@ from gapft_harness.verification.judging import check_golds, closing_verifier, ve
 _CHUNK = 4096
 #: Names of document fields that usually contain the gold answer.
 _GOLD_FIELDS = ("gold", "answer", "solution", "label")
+#: Other places of the gold answer; of a field, ``doc.FIELD``.
+_TARGET, _LETTER_OF_TARGET, _DOCUMENT = "target", "the letter in target", "doc"
 _LETTER = re.compile(r"\s*\(?([A-Z])[.)]?\s*")
-
-#: Returns the gold answer of a sample; the place is for messages.
-ReadGold = Callable[[Sample, str], Gold]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +99,12 @@ def judge_evaluations(runs: Sequence[Evaluation], choice: CompareChoice) -> list
 def _judge_log(log: Log, verifier: Verifier, rule: Rule, choice: CompareChoice) -> JudgedLog:
     first = find_first(log, choice.filter)
     filter_name = choice.filter or next(iter(list_filters(first)), None)
-    read_gold = _find_gold(log, first, choice.gold, verifier, rule)
+    gold_source = _find_gold_source(log, first, choice.gold, verifier, rule)
     passed, reasons = array("b"), list[str]()
     samples = _select_samples(log.read_samples(), filter_name)
     while batch := [*islice(samples, _CHUNK)]:
         texts = [_read_text(sample, log) for sample in batch]
-        golds = [read_gold(sample, log.name_entry(sample.line)) for sample in batch]
+        golds = [_read_gold(gold_source, sample, log, verifier, rule) for sample in batch]
         for verdict in verify_unique(verifier, texts, golds):
             passed.append(verdict.passed)
             reasons.append(sys.intern(verdict.reason))
@@ -142,82 +140,53 @@ def _read_text(sample: Sample, log: Log) -> str:
     return sample.text
 
 
-def _find_gold(
-    log: Log, first: Sample, field_name: str | None, verifier: Verifier, rule: Rule
-) -> ReadGold:
-    """Find how the gold answers of a log are read; see ``judge_evaluations``.
+def _find_gold_source(
+    log: Log, first: Sample, name: str | None, verifier: Verifier, rule: Rule
+) -> str:
+    """Find where a log has its gold answers: the user's place, or the first that fits.
 
     Raises:
         UserError: the verifier accepts none of the places.
     """
-    place = log.name_entry(first.line)
     _read_text(first, log)
-    candidates = _list_golds(first, field_name)
+    sources = [_TARGET, _LETTER_OF_TARGET] if first.gold is not None else []
+    sources += [f"doc.{field}" for field in _GOLD_FIELDS if first.problem.get(field)]
+    sources.append(_DOCUMENT)
+    if name is not None:
+        is_field = name in first.problem or name not in (_TARGET, _DOCUMENT)
+        sources = [f"doc.{name}" if is_field else name]
     faults: list[UserError] = []
-    for description, read in candidates.items():
-        checked = partial(_read_checked, read, verifier, f"gold: {description}, verifier: {rule}")
+    for source in sources:
         try:
-            checked(first, place)
+            _read_gold(source, first, log, verifier, rule)
         except UserError as error:
             if type(error) is not UserError:  # a broken plugin, not the user's mistake
                 raise
             faults.append(error)
         else:
-            return checked
+            return source
     raise faults[0]
 
 
-def _list_golds(first: Sample, field_name: str | None) -> dict[str, ReadGold]:
-    """List the places where a log may have its gold answers, by description."""
-    if field_name == "doc" and "doc" not in first.problem:
-        return {"the whole document": _read_document}
-    if field_name == "target" and "target" not in first.problem:
-        return {"target": _read_target}
-    if field_name is not None:
-        return {f"doc.{field_name}": partial(_read_field, field_name)}
-    candidates: dict[str, ReadGold] = {}
-    if first.gold is not None:
-        candidates["target"] = _read_target
-        if isinstance(first.gold, str) and _LETTER.fullmatch(first.gold):
-            candidates["the letter in target"] = _read_letter
-    for name in _GOLD_FIELDS:
-        if first.problem.get(name):
-            candidates[f"doc.{name}"] = partial(_read_field, name)
-    return {**candidates, "the whole document": _read_document}
-
-
-def _read_checked(
-    read: ReadGold, verifier: Verifier, description: str, sample: Sample, place: str
-) -> Gold:
+def _read_gold(source: str, sample: Sample, log: Log, verifier: Verifier, rule: Rule) -> Gold:
     """Read a gold answer, and check that the verifier accepts it."""
-    gold = read(sample, place)
+    place = log.name_entry(sample.line)
+    gold: Gold = sample.gold
+    if source == _DOCUMENT:
+        gold = dict(sample.problem)
+    elif source.startswith("doc."):
+        gold = find_field(sample.problem, source.removeprefix("doc."), place)
+    elif gold is None:
+        raise UserError(f"{place}: target is missing or null; expected the gold answer")
+    elif source == _LETTER_OF_TARGET and (letter := _LETTER.fullmatch(str(gold))):
+        gold = letter[1]
     try:
         check_golds(verifier, [(gold, place)])
     except UserError as error:
         if type(error) is not UserError:
             raise
         raise UserError(
-            f"{error} ({description}); --gold FIELD uses another field of the document, --gold doc "
-            "the complete document"
+            f"{error} (gold: {source}, for verifier {rule}); --gold FIELD uses another field of "
+            "the document, --gold doc the complete document"
         ) from error
     return gold
-
-
-def _read_document(sample: Sample, place: str) -> Gold:
-    return dict(sample.problem)
-
-
-def _read_target(sample: Sample, place: str) -> Gold:
-    if sample.gold is None:
-        raise UserError(f"{place}: target is missing or null; expected the gold answer")
-    return sample.gold
-
-
-def _read_letter(sample: Sample, place: str) -> Gold:
-    gold = _read_target(sample, place)
-    match = _LETTER.fullmatch(str(gold))
-    return match[1] if match else gold
-
-
-def _read_field(name: str, sample: Sample, place: str) -> Gold:
-    return find_field(sample.problem, name, place)

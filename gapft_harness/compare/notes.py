@@ -43,8 +43,8 @@ def list_warnings(comparison: Comparison) -> Iterator[str]:
             f"{comparison.units} {comparison.unit}s, fewer than {STABLE_ITEMS}: the intervals are "
             "likely too narrow"
         )
-    if comparison.source is not None and comparison.source.warning:
-        yield comparison.source.warning
+    if comparison.copies:
+        yield comparison.copies
 
 
 def list_notes(comparison: Comparison) -> Iterator[str]:
@@ -67,12 +67,6 @@ def list_notes(comparison: Comparison) -> Iterator[str]:
         yield f"Documents that are left out, because they are not in all logs: {left_out:,}."
     if repeated := comparison.joined.repeated:
         yield f"Documents with equal content, paired by doc_id too: {repeated:,}."
-    if comparison.source is not None and comparison.source.alike:
-        yield (
-            f"Documents with identical texts in all samples: {comparison.source.alike:,} of "
-            f"{len(comparison.joined.items):,}. With long answers, many suggest a cache or one "
-            "seed."
-        )
     if None in comparison.directions.values():
         yield _NO_DIRECTION
     logs = [log for _, outcomes in _list_outcomes(comparison) for log in outcomes.logs]
@@ -175,7 +169,8 @@ def _warn_inputs(comparison: Comparison, runs: list[Selected]) -> Iterator[str]:
             hashes = _get_hashes(getattr(outcomes, field), documents)
             changed |= (hashes_before != hashes) & (hashes_before != 0) & (hashes != 0)
         if changed.any():
-            yield f"different {name} than before for {changed.sum():,} of {len(changed):,} documents"
+            count = f"{changed.sum():,} of {len(changed):,} documents"
+            yield f"different {name} than before for {count}"
 
 
 def _get_hashes(column: object, documents: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import filecmp
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -35,44 +34,9 @@ _REMEDY = (
 )
 
 
-@dataclass(slots=True)
-class _DocumentSamples:
-    """The samples of a document.
-
-    Attributes:
-        scores: the score of each sample: 0 or 1, or one rate for all.
-        texts: hashes of the samples' texts; 0 if the log has no texts.
-        place: file and line of one of them.
-    """
-
-    scores: list[float] = field(default_factory=list)
-    texts: list[int] = field(default_factory=list)
-    place: str = ""
-
-    @property
-    def has_texts(self) -> bool:
-        """Whether there are several samples with texts."""
-        return len(self.texts) > 1 and 0 not in self.texts
-
-
-@dataclass(frozen=True, slots=True)
-class SourceSamples:
-    """Samples of P documents by the model before.
-
-    Attributes:
-        verdicts: on BEFORE and on the samples.
-        warning: signs that the samples are not independent; empty: there are none.
-        alike: number of documents with identical texts in all samples, usual for short answers.
-    """
-
-    verdicts: Verdicts
-    warning: str
-    alike: int
-
-
 def read_source_samples(
     choice: CompareChoice, before: Outcomes, documents: NDArray[np.int64], metric: Metric
-) -> SourceSamples:
+) -> tuple[Verdicts, str]:
     """Read the samples in the logs of ``--source-samples``; every further run adds samples.
 
     Args:
@@ -80,6 +44,9 @@ def read_source_samples(
         before: the outcomes of BEFORE, whose own decode is not a sample.
         documents: shape (P,), the compared documents of ``before``; others are skipped.
         metric: metric and filter for logs of one sample.
+
+    Returns:
+        The verdicts on BEFORE and on the samples; signs that samples are not independent, or "".
 
     Raises:
         UserError: a document has no samples or a different number of them, a row has no outcome,
@@ -89,102 +56,86 @@ def read_source_samples(
     paths: list[Path] = []
     for argument in choice.source_samples:
         for run in find_runs(argument, latest=choice.latest, plugin_files=choice.plugin_files):
-            seen: dict[int, str] = {}
+            seen: dict[int, Path] = {}
             for log in run.logs:
                 paths.append(log.path)
-                _add_log(log, before, samples, seen, metric, choice)
+                for document in _add_log(log, before, samples, metric, choice):
+                    if document in seen:
+                        raise UserError(
+                            f"{seen[document]} and {log.path}: the same document in logs of two "
+                            "tasks; give only the log with the samples"
+                        )
+                    seen[document] = log.path
     for path, other_path in combinations(paths, 2):
         _refuse_same_log(path, other_path)
     title = f"--source-samples {choice.source_samples[0]}"
-    missing = sum(not own.scores for own in samples.values())
-    if missing:
+    sizes = {len(own.scores): document for document, own in samples.items()}
+    if 0 in sizes:
+        missing = sum(not own.scores for own in samples.values())
         raise UserError(
             f"{title}: no samples of {missing} of {len(samples)} compared documents; expected "
             "samples of all"
         )
-    sizes = {len(own.scores): own.place for own in samples.values()}
     if len(sizes) > 1:
         raise UserError(
-            f"{sizes[min(sizes)]}: found {min(sizes)} samples of this document and {max(sizes)} of "
-            "another; expected the same number for each"
+            f"{title}: found {min(sizes)} samples of {before.describe_place(sizes[min(sizes)])} "
+            f"and {max(sizes)} of another document; expected the same number for each"
         )
-    return _count_samples([*samples.values()], before.values[documents] == 1, choice)
-
-
-def _count_samples(
-    samples: Sequence[_DocumentSamples], deployed: NDArray[np.bool_], choice: CompareChoice
-) -> SourceSamples:
-    """Count the samples that passed, with a warning about copies, or without the copies."""
-    watch, k = CopyDetector(), len(samples[0].scores)
-    for own in samples:
-        if own.has_texts:
+    watch, (k,) = CopyDetector(), sizes
+    for own in samples.values():
+        if k > 1 and 0 not in own.texts:
             watch.add(own.texts)
-    warning = watch.format_warning()
+    warning = f"{title}: {text}" if (text := watch.format_warning()) else ""
     copies = watch.copies if choice.drop_copies else []
-    kept = [number for number in range(k) if number not in copies]
     if copies:
-        warning += f"; {len(copies)} of {k} are dropped, {len(kept)} kept"
-    for own in samples if copies else ():
-        if not {*own.scores} <= {0, 1}:
-            raise UserError(
-                f"{own.place}: a rate of {own.scores[0]:.3g} does not say which samples passed; "
-                f"{_REMEDY}"
-            )
-    passing = [round(sum(own.scores[number] for number in kept)) for own in samples]
-    return SourceSamples(
-        Verdicts(deployed, np.array(passing, dtype=np.int64), len(kept)),
-        f"--source-samples {choice.source_samples[0]}: {warning}" if warning else "",
-        sum(own.has_texts and len({*own.texts}) == 1 for own in samples),
-    )
+        warning += f"; {len(copies)} of {k} are dropped"
+        if any(score not in (0, 1) for own in samples.values() for score in own.scores):
+            raise UserError(f"{title}: rates do not say which samples passed; {_REMEDY}")
+    kept = [number for number in range(k) if number not in copies]
+    passing = [round(sum(own.scores[number] for number in kept)) for own in samples.values()]
+    deployed = before.values[documents] == 1
+    return Verdicts(deployed, np.array(passing, dtype=np.int64), len(kept)), warning
+
+
+@dataclass(slots=True)
+class _DocumentSamples:
+    """The samples of a document.
+
+    Attributes:
+        scores: the score of each sample: 0 or 1, or one rate for all.
+        texts: hashes of the samples' texts; 0 if the log has no texts.
+    """
+
+    scores: list[float] = field(default_factory=list)
+    texts: list[int] = field(default_factory=list)
 
 
 def _add_log(
     log: Log,
     before: Outcomes,
     samples: dict[int, _DocumentSamples],
-    seen: dict[int, str],
     metric: Metric,
     choice: CompareChoice,
-) -> None:
-    """Add the samples of the compared documents in a log.
-
-    Args:
-        log: the log.
-        before: the outcomes of BEFORE.
-        samples: by document of BEFORE, its samples.
-        seen: by document, its place in another log of the run.
-        metric: see ``read_source_samples``.
-        choice: the user's options.
-    """
+) -> list[int]:
+    """Add the samples in a log to those of the documents; return the documents that it has."""
     contents = {before.contents[document] for document in samples}
     if not any(hash_problem(row, log, choice.on) in contents for row in log.read_samples()):
-        return
+        return []
     outcomes, verdict = _read_log(log, metric, choice)
     joined = join(before, [outcomes], common=True)
-    rows = {
-        document: row
-        for document, row in zip(joined.before.tolist(), joined.after[0].tolist(), strict=True)
-        if document in samples
-    }
-    texts: dict[int, list[int]] = {row: [] for row in rows.values()}
+    pairs = zip(joined.after[0].tolist(), joined.before.tolist(), strict=True)
+    documents = {row: document for row, document in pairs if document in samples}
     for owner, text in zip(outcomes.owners, outcomes.texts, strict=True):
-        if owner in texts:
-            texts[owner].append(text)
-    scores = count_passing(outcomes, [*rows.values()], verdict, _REMEDY)
-    for (document, row), own_scores in zip(rows.items(), scores, strict=True):
-        place = outcomes.describe_place(row)
-        if document in seen:
-            raise UserError(
-                f"{seen[document]} and {place}: the same document in logs of two tasks; give only "
-                "the log with the samples"
-            )
-        seen[document] = samples[document].place = place
+        if owner in documents:
+            samples[documents[owner]].texts.append(text)
+    scores = count_passing(outcomes, [*documents], verdict, _REMEDY)
+    for document, own_scores in zip(documents.values(), scores, strict=True):
         samples[document].scores += own_scores
-        samples[document].texts += texts[row]
     if any(len(own_scores) == 1 for own_scores in scores):
         # rows of several samples may be BEFORE's, with a different metric
         for log_before in before.logs:
             _refuse_same_log(log_before.path, log.path)
+    return [*documents.values()]
 
 
 def _read_log(log: Log, metric: Metric, choice: CompareChoice) -> tuple[Outcomes, Metric]:
