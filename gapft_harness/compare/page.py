@@ -39,7 +39,7 @@ _NOTE = (
     "documents (or clusters) and training seeds; Newcombe's where they do not vary; none for one "
     "document. p: McNemar's exact test for one seed and numbers 0 and 1, else sign flips; "
     "two-sided. p (Holm): adjusted for the table. Means are over seeds; changed documents are "
-    "summed over them."
+    "summed over them. Intervals of fewer than 30 documents or clusters are likely too narrow."
 )
 _PAIRS_NOTE = (
     "Model minus other, as above; documents changed by their mean over seeds. p (Holm): adjusted "

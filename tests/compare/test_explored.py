@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gapft_harness.compare.choice import CompareChoice
-from gapft_harness.compare.comparison import compare
 from gapft_harness.compare.items import build_explored
 from gapft_harness.report.explorer import packing
-from tests.compare.logs import row, write_log
+from tests.compare.logs import compare_logs, row, write_log
 from tests.report.explorer.made import unpack_page
 
 
@@ -21,7 +19,7 @@ def test_explorer_matches_logs(tmp_path: Path) -> None:
     for number, values in enumerate(seeds):
         write_log(tmp_path / f"after{number}", values)
     content = build_explored(
-        compare(str(tmp_path / "before"), [f"a={tmp_path}/after*"], CompareChoice(by="subject"))
+        compare_logs(tmp_path / "before", f"a={tmp_path}/after*", by="subject")
     )
     index, texts = unpack_page(packing.render_explorer(content))
     assert index["ids"] == [str(number) for number in range(9)], "in the order of the log"
@@ -40,9 +38,7 @@ def test_explorer_matches_logs(tmp_path: Path) -> None:
 def test_explorer_shows_numeric_outcomes(tmp_path: Path) -> None:
     write_log(tmp_path / "before", [0.25, 0.5, 1.0])
     write_log(tmp_path / "after", [0.5, 0.125, 1.0])
-    content = build_explored(
-        compare(str(tmp_path / "before"), [str(tmp_path / "after")], CompareChoice())
-    )
+    content = build_explored(compare_logs(tmp_path / "before", tmp_path / "after"))
     assert content.verdicts == ["0.25", "0.5", "1"]
     assert content.models[0].verdicts == ["0.5", "0.125", "1"]
     assert content.models[0].outcomes == "hle"
@@ -53,7 +49,7 @@ def test_explorer_prefers_changed_documents(tmp_path: Path, most: int, unchanged
     changed = {3, 8}
     write_log(tmp_path / "before", [0] * 12)
     write_log(tmp_path / "after", [int(number in changed) for number in range(12)])
-    comparison = compare(str(tmp_path / "before"), [str(tmp_path / "after")], CompareChoice())
+    comparison = compare_logs(tmp_path / "before", tmp_path / "after")
     content = build_explored(comparison, most)
     names = {int(name) for name in content.ids}
     assert len(content.ids) == most
@@ -68,8 +64,6 @@ def test_explorer_ids_are_unique(tmp_path: Path) -> None:
     rows = [row(number, number % 2, doc_id=7) for number in range(3)]
     write_log(tmp_path / "before", rows=rows)
     write_log(tmp_path / "after", rows=rows)
-    content = build_explored(
-        compare(str(tmp_path / "before"), [str(tmp_path / "after")], CompareChoice())
-    )
+    content = build_explored(compare_logs(tmp_path / "before", tmp_path / "after"))
     assert len({*content.ids}) == 3
     assert all(name.startswith("7 ") for name in content.ids)
