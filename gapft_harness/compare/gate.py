@@ -258,6 +258,11 @@ def _check_rule(comparison: Comparison, rule: GateRule) -> Iterator[GateCheck]:
                 f"unknown direction of {', '.join(metrics)}: lm_eval's results file is missing "
                 "beside the logs, or has no direction; add --higher-is-better or --lower-is-better"
             )
+        if rule.metric and {comparison.metrics[task].metric for task in tasks} != {rule.metric}:
+            raise UserError(
+                f"found the metric {', '.join(metrics)}, expected {rule.metric!r}: --verifier "
+                "compares its own verdicts; give a margin for all documents (overall)"
+            )
         if is_share and max(rule.margins.block or 0, rule.margins.warn or 0) >= 1:
             raise UserError(
                 f"{', '.join(metrics)} is a share; expected a margin below 1 (one point is 0.01)"
