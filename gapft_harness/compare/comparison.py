@@ -320,14 +320,14 @@ def _number_clusters(
     """Number clusters in the order of their hashes, independently of the order of rows."""
     if not rows.clusters:
         return None
-    names = [rows.clusters[row] for row in joined.before.tolist()]
-    numbers = {name: number for number, name in enumerate(sorted(set(names)))}
+    hashes = [rows.clusters[row] for row in joined.before.tolist()]
+    numbers = {digest: number for number, digest in enumerate(sorted(set(hashes)))}
     if len(numbers) == 1:
         raise UserError(
-            f"--cluster {choice.cluster}: all {len(names):,} documents are in one cluster; choose "
+            f"--cluster {choice.cluster}: all {len(hashes):,} documents are in one cluster; choose "
             "a field with more values"
         )
-    return np.array([numbers[name] for name in names], dtype=np.int64)
+    return np.array([numbers[digest] for digest in hashes], dtype=np.int64)
 
 
 def _select_groups(

@@ -74,9 +74,10 @@ def check_policy(comparison: Comparison, rules: Sequence[GateRule]) -> list[Gate
         part = comparison
         try:
             if not _has_metric(comparison, rule):
+                pairs = {task.partition("=")[0]: task for task in comparison.choice.tasks}
                 choice = replace(
                     comparison.choice,
-                    tasks=_list_tasks(comparison, rule.task),
+                    tasks=[pairs.get(task, task) for task in _list_tasks(comparison, rule.task)],
                     metric=rule.metric,
                     filter=comparison.choice.filter if rule.filter is None else rule.filter,
                     by=None,
@@ -114,7 +115,8 @@ def describe_check(check: GateCheck, unit: str) -> str:
     if decision.factor is None:
         more = f"no number of {unit}s"
     elif more is None:
-        more = f"about {decision.factor:.2g} times as many seeds and {unit}s"
+        times = format_value(decision.factor, "number")
+        more = f"about {times} times as many seeds and {unit}s"
     return f"{text} At this difference and spread, {more} would decide this (power 80%)."
 
 

@@ -41,9 +41,10 @@ _NOTE = (
     "two-sided. p (Holm): adjusted for the table. Means are over seeds; changed documents are "
     "summed over them. Intervals of fewer than 30 documents or clusters are likely too narrow."
 )
+_AS_ABOVE = "Columns as above."
 _PAIRS_NOTE = (
-    "Model minus other, as above; documents changed by their mean over seeds. p (Holm): adjusted "
-    "for all pairs of models, including those with the model before."
+    "Model minus other (–: the model before), as above; documents changed by their mean over "
+    "seeds. p (Holm): adjusted for all pairs."
 )
 _GROUPS_NOTE = "Means of tasks as lm_eval reports them: weighted by documents, or equally."
 _CUT_NOTE = "Share of responses that were cut at the token limit: a gain may come from fewer."
@@ -166,7 +167,8 @@ def _build_tables(comparison: Comparison) -> Iterator[Table]:
         for group, by_model in findings.groups.items()
         for name, pair in by_model.items()
     ]
-    yield _build_contrasts(comparison, "groups", ("group", "model"), groups, _NOTE)
+    note = _AS_ABOVE if models else _NOTE
+    yield _build_contrasts(comparison, "groups", ("group", "model"), groups, note)
     yield _build_states(comparison)
     yield _build_tasks(comparison)
     yield _build_logs(comparison)
