@@ -6,13 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gapft_harness.compare.policy import GateRule
 from gapft_harness.core.errors import quote_unprintable
 
-#: Number of bootstrap replicates for every interval.
-REPLICATES = 2_000
-#: Number of random sign flips if there are too many to enumerate.
-PERMUTATIONS = 10_000
 #: How many gained and how many lost documents of a model are shown.
 SHOWN = 3
 
@@ -48,8 +43,7 @@ class CompareChoice:
         drop_copies: drop samples that are identical to an earlier one on every document.
         higher_is_better: the metric's direction; None: read it from lm_eval's results files.
         latest: use the newest of several logs of one task in a folder.
-        policy: rules on how much a model may be worse; empty: no gate.
-        shown: how many gained and lost documents of each model the terminal shows.
+        shown: how many gained and lost documents of each model the page shows.
         plugin_files: files given by ``--plugin``; their log readers are tried first.
         verifier: judges the responses of all logs before they are compared; None: the logs' scores.
         gold: the document's field with the gold answer for the verifier; None: the first that fits.
@@ -67,7 +61,6 @@ class CompareChoice:
     drop_copies: bool = False
     higher_is_better: bool | None = None
     latest: bool = False
-    policy: Sequence[GateRule] = ()
     shown: int = SHOWN
     plugin_files: Sequence[str] = ()
     verifier: Rule | None = None

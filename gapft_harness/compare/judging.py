@@ -5,26 +5,29 @@ from __future__ import annotations
 import re
 import sys
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import islice
 from typing import Any
 
-from gapft_harness.compare.choice import Rule
-from gapft_harness.compare.verifier import CHUNK_SIZE, RuleJudge, open_judge, prefetch
+from gapft_harness.compare.choice import CompareChoice, Rule
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Gold
+from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.outcomes.logs import Evaluation, Log
 from gapft_harness.outcomes.samples import Sample, find_field, list_filters, name_score
 from gapft_harness.outcomes.table import find_first
 from gapft_harness.recipe.reading import parse_value
+from gapft_harness.verification.judging import check_golds, closing_verifier, verify_unique
 
+#: Number of responses judged at once.
+_CHUNK = 4096
 #: Names of document fields that usually contain the gold answer.
 _GOLD_FIELDS = ("gold", "answer", "solution", "label")
+#: Other places of the gold answer; of a field, ``doc.FIELD``.
+_TARGET, _LETTER_OF_TARGET, _DOCUMENT = "target", "the letter in target", "doc"
 _LETTER = re.compile(r"\s*\(?([A-Z])[.)]?\s*")
-
-#: Returns the gold answer of a sample; the place is for messages.
-ReadGold = Callable[[Sample, str], Gold]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,57 +72,50 @@ def parse_rule(text: str) -> Rule:
     return Rule(name, params)
 
 
-def judge_evaluations(
-    runs: Sequence[Evaluation],
-    rule: Rule,
-    *,
-    gold: str | None = None,
-    filter: str | None = None,
-    plugin_files: Sequence[str] = (),
-) -> list[Evaluation]:
-    """Judge all responses of evaluations.
+def judge_evaluations(runs: Sequence[Evaluation], choice: CompareChoice) -> list[Evaluation]:
+    """Judge all responses of evaluations by the verifier that the user chose.
 
     Args:
         runs: the evaluations.
-        rule: the verifier with its parameters.
-        gold: the document's field with the gold answer, ``doc`` or ``target``; None: the first that
-            the verifier accepts among lm_eval's target, the letter in it, the fields gold, answer,
-            solution and label, and the complete document.
-        filter: the filter of the rows; None: that of each log's first row.
-        plugin_files: files given by ``--plugin``.
+        choice: ``verifier``; ``gold``: the document's field with the gold answer, ``doc`` or
+            ``target``, or None for the first that the verifier accepts among lm_eval's target, the
+            letter in it, the fields gold, answer, solution and label, and the complete document;
+            ``filter``: that of the rows, or None for that of each log's first row.
 
     Raises:
         UserError: unknown verifier, a response without a text or a gold answer, or a gold answer
             that the verifier refuses.
     """
-    with open_judge(rule, plugin_files) as judge:
+    rule = choice.verifier
+    assert rule is not None
+    plugins = load_plugins(choice.plugin_files)
+    with closing_verifier(plugins.create_verifier(rule.name, rule.params)) as verifier:
         return [
-            Evaluation(tuple(_judge_log(log, judge, gold, filter) for log in run.logs))
+            Evaluation(tuple(_judge_log(log, verifier, rule, choice) for log in run.logs))
             for run in runs
         ]
 
 
-def _judge_log(log: Log, judge: RuleJudge, gold: str | None, filter: str | None) -> JudgedLog:
-    first = find_first(log, filter)
-    filter_name = filter or next(iter(list_filters(first)), None)
-    read_gold = _find_gold(log, first, gold, judge)
+def _judge_log(log: Log, verifier: Verifier, rule: Rule, choice: CompareChoice) -> JudgedLog:
+    first = find_first(log, choice.filter)
+    filter_name = choice.filter or next(iter(list_filters(first)), None)
+    gold_source = _find_gold_source(log, first, choice.gold, verifier, rule)
     passed, reasons = array("b"), list[str]()
     samples = _select_samples(log.read_samples(), filter_name)
-    for batch in prefetch(iter(lambda: [*islice(samples, CHUNK_SIZE)], [])):
+    while batch := [*islice(samples, _CHUNK)]:
         texts = [_read_text(sample, log) for sample in batch]
-        golds = [read_gold(sample, log.name_entry(sample.line)) for sample in batch]
-        for verdict, _ in judge.judge(texts, golds):
+        golds = [_read_gold(gold_source, sample, log, verifier, rule) for sample in batch]
+        for verdict in verify_unique(verifier, texts, golds):
             passed.append(verdict.passed)
             reasons.append(sys.intern(verdict.reason))
     own_fields = {item.name: getattr(log, item.name) for item in fields(Log)}
-    name = judge.rule.name
     facts: Mapping[str, Any] = {
         **{key: value for key, value in log.facts.items() if key not in ("results", "groups")},
-        "higher_is_better": {log.own_task: {name: True}},
+        "higher_is_better": {log.own_task: {rule.name: True}},
     }
     return JudgedLog(
         **{**own_fields, "facts": facts},
-        verifier=name,
+        verifier=rule.name,
         filter=filter_name,
         verdicts=passed,
         reasons=reasons,
@@ -144,74 +140,53 @@ def _read_text(sample: Sample, log: Log) -> str:
     return sample.text
 
 
-def _find_gold(log: Log, first: Sample, field_name: str | None, judge: RuleJudge) -> ReadGold:
-    """Find how the gold answers of a log are read; see ``judge_evaluations``.
+def _find_gold_source(
+    log: Log, first: Sample, name: str | None, verifier: Verifier, rule: Rule
+) -> str:
+    """Find where a log has its gold answers: the user's place, or the first that fits.
 
     Raises:
         UserError: the verifier accepts none of the places.
     """
-    place = log.name_entry(first.line)
     _read_text(first, log)
-    if field_name == "doc" and "doc" not in first.problem:
-        return _check_golds("the whole document", _read_document, judge)
-    if field_name == "target" and "target" not in first.problem:
-        return _check_golds("target", _read_target, judge)
-    if field_name is not None:
-        find_field(first.problem, field_name, place)
-        return _check_golds(f"doc.{field_name}", _build_field_reader(field_name), judge)
-    candidates: dict[str, ReadGold] = {}
-    if first.gold is not None:
-        candidates["target"] = _read_target
-        if isinstance(first.gold, str) and _LETTER.fullmatch(first.gold):
-            candidates["the letter in target"] = _read_letter
-    for name in _GOLD_FIELDS:
-        if first.problem.get(name):
-            candidates[f"doc.{name}"] = _build_field_reader(name)
-    candidates["the whole document"] = _read_document
+    sources = [_TARGET, _LETTER_OF_TARGET] if first.gold is not None else []
+    sources += [f"doc.{field}" for field in _GOLD_FIELDS if first.problem.get(field)]
+    sources.append(_DOCUMENT)
+    if name is not None:
+        is_field = name in first.problem or name not in (_TARGET, _DOCUMENT)
+        sources = [f"doc.{name}" if is_field else name]
     faults: list[UserError] = []
-    for description, read in candidates.items():
-        checked = _check_golds(description, read, judge)
+    for source in sources:
         try:
-            checked(first, place)
+            _read_gold(source, first, log, verifier, rule)
         except UserError as error:
             if type(error) is not UserError:  # a broken plugin, not the user's mistake
                 raise
             faults.append(error)
         else:
-            return checked
+            return source
     raise faults[0]
 
 
-def _check_golds(description: str, read: ReadGold, judge: RuleJudge) -> ReadGold:
-    """Return a function that also checks that the verifier accepts the gold answer."""
-
-    def read_checked(sample: Sample, place: str) -> Gold:
-        gold = read(sample, place)
-        judge.check_golds(
-            [(gold, place)],
-            f"(gold: {description}, for verifier {judge.rule}); --gold FIELD uses another field of "
-            "the document, --gold doc the complete document",
-        )
-        return gold
-
-    return read_checked
-
-
-def _read_document(sample: Sample, place: str) -> Gold:
-    return dict(sample.problem)
-
-
-def _read_target(sample: Sample, place: str) -> Gold:
-    if sample.gold is None:
+def _read_gold(source: str, sample: Sample, log: Log, verifier: Verifier, rule: Rule) -> Gold:
+    """Read a gold answer, and check that the verifier accepts it."""
+    place = log.name_entry(sample.line)
+    gold: Gold = sample.gold
+    if source == _DOCUMENT:
+        gold = dict(sample.problem)
+    elif source.startswith("doc."):
+        gold = find_field(sample.problem, source.removeprefix("doc."), place)
+    elif gold is None:
         raise UserError(f"{place}: target is missing or null; expected the gold answer")
-    return sample.gold
-
-
-def _read_letter(sample: Sample, place: str) -> Gold:
-    gold = _read_target(sample, place)
-    match = _LETTER.fullmatch(str(gold))
-    return match[1] if match else gold
-
-
-def _build_field_reader(name: str) -> ReadGold:
-    return lambda sample, place: find_field(sample.problem, name, place)
+    elif source == _LETTER_OF_TARGET and (letter := _LETTER.fullmatch(str(gold))):
+        gold = letter[1]
+    try:
+        check_golds(verifier, [(gold, place)])
+    except UserError as error:
+        if type(error) is not UserError:
+            raise
+        raise UserError(
+            f"{error} (gold: {source}, for verifier {rule}); --gold FIELD uses another field of "
+            "the document, --gold doc the complete document"
+        ) from error
+    return gold

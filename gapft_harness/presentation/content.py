@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 from gapft_harness.analysis.estimate import Estimate
 
-#: How a value is shown: as it is, as a count, in percent, as a difference in percentage points, or
-#: as a p value.
-Format = Literal["text", "count", "share", "points", "p"]
+#: How a value is shown: as it is, as a count, in percent, as a difference in percentage points, as
+#: a number or a difference of numbers with four digits, or as a p value.
+Format = Literal["text", "count", "share", "points", "number", "change", "p"]
 Row = Mapping[str, Any]
 
 _MINUS = "\N{MINUS SIGN}"
@@ -143,6 +143,10 @@ def format_value(value: Any, format: Format) -> str:
             return f"{_format_hundredfold(value)}%"
         case "points":
             return _format_hundredfold(value, "+")
+        case "number":
+            return f"{float(value):.4g}".replace("-", _MINUS)
+        case "change":
+            return f"{float(value):+.4g}".replace("-", _MINUS) if value else "0"
         case "p":
             return "<0.001" if value < 0.001 else f"{value:.3f}"
         case "text":
@@ -150,9 +154,8 @@ def format_value(value: Any, format: Format) -> str:
 
 
 def _format_interval(estimate: Estimate, format: Format) -> str:
-    sign = "+" if format == "points" else ""
-    ends = (_format_hundredfold(end, sign) for end in (estimate.low, estimate.high))
-    return f"[{', '.join(ends)}]"
+    low, high = (format_value(end, format) for end in (estimate.low, estimate.high))
+    return f"[{low}, {high}]".replace("%", "")
 
 
 def _format_hundredfold(value: Fraction | float, sign: str = "") -> str:

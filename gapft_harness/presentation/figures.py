@@ -40,22 +40,23 @@ _STYLE: Any = {
 def forest(rows: Sequence[tuple[str, Estimate]], label: str, format: Format = "points") -> str:
     """Draw estimates with their intervals in rows, with the numbers beside them, as SVG.
 
-    A filled marker means that the interval excludes zero.
+    A filled marker means that the interval excludes zero. Shares are drawn in percent.
 
     Args:
         rows: from the top: a name and its estimate.
         label: of the horizontal axis.
         format: of the numbers.
     """
+    scale = 100 if format in ("share", "points") else 1
 
     def draw(axes: Axes) -> None:
         axes.axvline(0, color=palette.MUTED, linewidth=0.9)
         for y, (_, estimate) in enumerate(rows):
             if estimate.has_interval:
-                ends = [100 * estimate.low, 100 * estimate.high]
+                ends = [scale * estimate.low, scale * estimate.high]
                 axes.plot(ends, [y, y], color=palette.RIGHT, linewidth=1.6)
             axes.plot(
-                [100 * float(estimate.value)],
+                [scale * float(estimate.value)],
                 [y],
                 "o",
                 markeredgecolor=palette.RIGHT,

@@ -32,11 +32,11 @@ def print_sections(sections: Sequence[Section], console: Console) -> None:
 
 
 def _print_table(table: Table, console: Console) -> None:
-    """Print a table; a console that is too narrow wraps lines, so that no number is cut."""
+    """Print a table; texts are wrapped, and a narrow console wraps lines: no number is cut."""
     drawn = _draw_table(table)
     width = console.width
     unbounded = console.options.update(width=_UNBOUNDED)
-    console.width = max(width, drawn.__rich_measure__(console, unbounded).maximum)
+    console.width = max(width, drawn.__rich_measure__(console, unbounded).minimum)
     try:
         console.print(drawn)
     finally:

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 from gapft_harness.compare.choice import CompareChoice, Rule
-from gapft_harness.compare.comparison import Comparison, compare
-from gapft_harness.compare.document import build_results
+from gapft_harness.compare.comparison import compare
 from gapft_harness.core.errors import UserError
 from gapft_harness.outcomes.logs import open_log
 from gapft_harness.recipe.sections import LogResponses
 from gapft_harness.stages.search.log_responses import read_responses
+from tests.compare.logs import join_notes, read_results
 
 #: Number of sums; an answer is right where its digit is 1.
 SUMS = 6
@@ -120,10 +120,6 @@ def evaluate_with_inspect(folder: Path, *epochs: str, cut: str = "", **settings:
     return str(folder)
 
 
-def join_notes(comparison: Comparison) -> str:
-    return "\n".join(str(note.text) for note in comparison.notes)
-
-
 @pytest.mark.parametrize("turned", [False, True])
 def test_compares_inspect_with_lm_eval(turned: bool, tmp_path: Path) -> None:
     """The results equal those of each program's own logs."""
@@ -154,7 +150,7 @@ def test_reads_epochs_as_samples(tmp_path: Path) -> None:
     assert comparison.samples is not None
     passing = [sum(int(right[n]) for right in EPOCHS) for n in range(SUMS)]
     by_document = dict(zip(comparison.before.numbers, passing, strict=True))
-    order = [comparison.before.numbers[row] for row in comparison.rows_before.tolist()]
+    order = [comparison.before.numbers[row] for row in comparison.joined.before.tolist()]
     assert comparison.samples.k == len(EPOCHS)
     assert comparison.samples.passing.tolist() == [by_document[name] for name in order]
     (path,) = Path(samples).iterdir()
@@ -177,9 +173,9 @@ def test_reads_epochs_as_samples(tmp_path: Path) -> None:
 def test_stop_reasons_give_the_share_of_cut_responses(tmp_path: Path) -> None:
     before = evaluate_with_inspect(tmp_path / "before", BEFORE, cut="0")
     after = evaluate_with_inspect(tmp_path / "after", AFTER)
-    results = build_results(compare(before, [f"tuned={after}"], CompareChoice()))
-    assert results["before"]["cut"] == BEFORE.count("0") / SUMS
-    assert results["models"]["tuned"]["cut"] == 0
+    results = read_results(compare(before, [f"tuned={after}"], CompareChoice()))
+    shares = {row["model"]: row["cut"] for row in results["cut"]}
+    assert shares == {"before": BEFORE.count("0") / SUMS, "tuned": 0}
 
 
 def test_metric_selects_scorer_of_epochs(tmp_path: Path) -> None:
@@ -286,8 +282,8 @@ def test_names_samples_without_score(kind: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="sample 4"):
         compare(before, [after], CompareChoice())
     comparison = compare(before, [after], CompareChoice(common=True))
-    assert len(comparison.items) == SUMS - 1
-    assert "1 of 6 (before)" in join_notes(comparison)
+    assert len(comparison.joined.items) == SUMS - 1
+    assert "before: 1 of 6 documents" in join_notes(comparison)
     with pytest.raises(UserError, match="sample 4"):
         compare(before, [], CompareChoice(verifier=Rule("math", {"workers": 1})))
 

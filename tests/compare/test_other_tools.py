@@ -11,10 +11,8 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.compare.choice import CompareChoice
-from gapft_harness.compare.comparison import compare
 from gapft_harness.compare.findings import Paired
-from tests.compare.logs import write_log
+from tests.compare.logs import compare_logs, write_log
 
 TABLES: dict[str, Any] = json.loads(Path(__file__).with_name("other_tools.json").read_text())[
     "tables"
@@ -32,8 +30,8 @@ def compute_paired(name: str, folder: Path) -> Paired:
     table = TABLES[name]
     for side in ("before", "after"):
         write_log(folder / side, parse_values(table[side]))
-    choice = CompareChoice(cluster="passage" if name == "passages of four" else None)
-    comparison = compare(str(folder / "before"), [str(folder / "after")], choice)
+    cluster = "passage" if name == "passages of four" else None
+    comparison = compare_logs(folder / "before", folder / "after", cluster=cluster)
     (model,) = comparison.findings.models.values()
     return model
 

@@ -156,9 +156,9 @@ def test_measures_demo_policy(tmp_path: Path) -> None:
     )  # fmt: skip
     assert compared.exit_code == 0, compared.output
     results = json.loads((tmp_path / "compared/results.json").read_text())
-    (model,) = results["models"].values()
-    assert results["before"]["cut"] == model["cut"] is not None
-    assert f"G {counts['G']}" in compared.output
+    before, after = results["cut"]
+    assert before["cut"] == after["cut"]
+    assert {state: results["states"][0][state] for state in "GSU"} == counts
 
 
 def test_measures_sampled_deployment_decodes(tmp_path: Path) -> None:

@@ -8,24 +8,21 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.compare.choice import CompareChoice
-from gapft_harness.compare.comparison import Comparison, compare
+from gapft_harness.compare.comparison import Comparison
+from gapft_harness.compare.notes import list_warnings
 from gapft_harness.core.errors import UserError
-from tests.compare.logs import row, write_log
+from tests.compare import logs
+from tests.compare.logs import join_notes, row, write_log
 
 CONFIG = {"model": "hf", "model_args": {"pretrained": "X"}}
 
 
 def compare_logs(before: Path, after: Path, **choice: Any) -> Comparison:
-    return compare(str(before), [f"new={after}"], CompareChoice(**choice))
+    return logs.compare_logs(before, f"new={after}", **choice)
 
 
 def find_warnings(comparison: Comparison, text: str) -> list[str]:
-    return [
-        str(note.text)
-        for note in comparison.notes
-        if note.role == "warning" and text in str(note.text)
-    ]
+    return [warning for warning in list_warnings(comparison) if text in warning]
 
 
 def read_means(comparison: Comparison) -> tuple[float, float]:
@@ -71,8 +68,8 @@ def test_joins_shards_of_one_evaluation(tmp_path: Path) -> None:
         write_shard(tmp_path / "shards", numbers, date)
     comparison = compare_logs(whole, tmp_path / "shards")
     assert read_means(comparison) == (5 / 11, 5 / 11)
-    assert any("2 logs of toy with equal settings" in str(note.text) for note in comparison.notes)
-    assert len(compare_logs(tmp_path / "shards", whole).items) == 11
+    assert "2 logs of toy with equal settings" in join_notes(comparison)
+    assert len(compare_logs(tmp_path / "shards", whole).joined.items) == 11
 
 
 @pytest.mark.parametrize("second", ["overlapping", "other settings", "other version"])
@@ -86,7 +83,7 @@ def test_refuses_two_logs_that_are_not_shards(second: str, tmp_path: Path) -> No
     with pytest.raises(UserError, match=r"two logs of task toy.*--latest"):
         compare_logs(tmp_path / "logs", tmp_path / "logs")
     latest = compare_logs(tmp_path / "logs", tmp_path / "logs", latest=True)
-    assert set(latest.before.lines) == set(range(1, len(latest.items) + 1))
+    assert set(latest.before.lines) == set(range(1, len(latest.joined.items) + 1))
 
 
 def test_pairs_a_renamed_task(tmp_path: Path) -> None:
@@ -131,3 +128,25 @@ def test_warns_if_scores_of_equal_responses_differ(tmp_path: Path) -> None:
     other_golds = write("c", [1, 1, 1, 1], target="another")
     assert not find_warnings(compare_logs(before, other_golds), "scoring changed")
     assert json.loads(before.read_text().splitlines()[0])["resps"] == [["said 0"]]
+
+
+def test_warns_about_self_comparison(tmp_path: Path) -> None:
+    before = write_log(tmp_path / "a", [0, 1] * 20)
+    copied = write_log(tmp_path / "b", [0, 1] * 20)
+    for after, warning in (
+        (before, "BEFORE compared with itself"),
+        (tmp_path / "a", "BEFORE compared with itself"),
+        (copied, "identical log"),
+    ):
+        (first, *_) = find_warnings(compare_logs(before, after), "")
+        assert warning in first
+    assert not find_warnings(compare_logs(before, write_log(tmp_path / "c", [1, 1] * 20)), "")
+
+
+def test_warns_about_changed_prompts_and_golds(tmp_path: Path) -> None:
+    before = write_log(tmp_path / "a", [0, 1, 1])
+    rows = [row(i, 1, arguments={"gen_args_0": {"arg_0": f"few-shot {i}"}}) for i in range(3)]
+    rows[2]["target"] = "another"
+    comparison = compare_logs(before, write_log(tmp_path / "b", rows=rows))
+    assert find_warnings(comparison, "different prompt than before for 3 of 3")
+    assert find_warnings(comparison, "different gold answer than before for 1 of 3")

@@ -33,7 +33,7 @@ def by_compare(log: Path, rows: Sequence[dict[str, Any]], options: Options) -> l
     before = write_log(log.parents[1] / "before", rows=wrong)
     found = compare(str(before), [str(before)], Compared(source_samples=[str(log)], **options))
     assert found.samples is not None
-    passing = dict(zip(found.rows_before.tolist(), found.samples.passing.tolist(), strict=True))
+    passing = dict(zip(found.joined.before.tolist(), found.samples.passing.tolist(), strict=True))
     return [passing[number] for number in sorted(passing)]
 
 
@@ -41,7 +41,7 @@ def by_verifier(log: Path, rows: Sequence[dict[str, Any]], options: Options) -> 
     """As the verdicts before those of a verifier."""
     rule = Rule("option_letter", {"rule": "whole_response"})
     found = compare(str(log), [], Compared(verifier=rule, **options))
-    shares = dict(zip(found.rows_before.tolist(), found.numbers.before.tolist(), strict=True))
+    shares = dict(zip(found.joined.before.tolist(), found.numbers.before.tolist(), strict=True))
     k = found.before.count_responses(0)
     return [round(shares[number] * k) for number in sorted(shares)]
 

@@ -175,17 +175,18 @@ def command(
 ) -> None:
     """Compare sample logs of lm_eval before and after training, document by document."""
     with _exit_2_on_errors():
-        from gapft_harness.cli.display import print_document
+        from gapft_harness.cli.display import print_page
         from gapft_harness.cli.runs import is_run
         from gapft_harness.compare.choice import CompareChoice
         from gapft_harness.compare.comparison import compare as compared
-        from gapft_harness.compare.document import (
-            FILES,
-            build_document,
-            write_comparison,
+        from gapft_harness.compare.gate import (
+            check_policy,
+            describe_check,
+            find_verdict,
+            write_junit,
         )
-        from gapft_harness.compare.gate import describe_check, find_verdict, write_junit
         from gapft_harness.compare.judging import parse_rule
+        from gapft_harness.compare.page import FILES, build_page, write_comparison
         from gapft_harness.compare.policy import EXIT_STATUS, build_margin_rule, read_policy
         from gapft_harness.core.files import require_absent, require_folder
 
@@ -228,7 +229,6 @@ def command(
             drop_copies=drop_copies,
             higher_is_better=higher_is_better,
             latest=latest,
-            policy=rules,
             shown=show,
             plugin_files=plugin,
             verifier=None if verifier is None else parse_rule(verifier),
@@ -237,23 +237,23 @@ def command(
         comparison = compared(before, after or [], choice)
         if example:
             comparison = replace(comparison, before_name="the demo's model")
-        lines, page = [], build_document(comparison)
+        checks = check_policy(comparison, rules)
+        lines = []
         if out is not None:
-            write_comparison(comparison, out, overwrite=overwrite)
-            lines.append(f"written: {', '.join([str(out / FILES[0]), *FILES[1:]])}")
+            write_comparison(comparison, out, checks, overwrite=overwrite)
+            lines.append(f"written: {out / FILES[0]}, {', '.join(FILES[1:])}, tables/, figures/")
         if junit is not None:
-            write_junit(comparison, junit)
+            write_junit(checks, comparison.unit, junit)
             lines.append(f"verdicts: {junit}")
-        print_document(
-            page, *lines, form=form
-        )  # a closed pipe does not change the exit status of the gate
+        # a closed pipe does not change the exit status of the gate
+        print_page(build_page(comparison, checks), *lines, form=form)
     if example and out is not None:
         _open_page(out / FILES[0])
-    failures = [check for check in comparison.checks if EXIT_STATUS[check.decision.verdict] != 0]
-    for check in failures:
-        sentence = quote_unprintable(describe_check(check, comparison.unit))
-        typer.echo(f"gapft: {sentence}", err=True)
-    if (verdict := find_verdict(comparison)) is not None:
+    for check in checks:
+        if EXIT_STATUS[check.decision.verdict] != 0:
+            sentence = quote_unprintable(describe_check(check, comparison.unit))
+            typer.echo(f"gapft: {sentence}", err=True)
+    if (verdict := find_verdict(checks)) is not None:
         raise typer.Exit(EXIT_STATUS[verdict])
 
 
