@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from gapft_harness.cli.options import Form
+from gapft_harness.presentation.content import format_duration
 from gapft_harness.presentation.page import Page
 from gapft_harness.report.rendering.document import Document
-from gapft_harness.report.rendering.wording import format_duration
 
 #: First word of a job's label -> (unit that it counts, activity before the first count).
 _JOB_WORDS = {

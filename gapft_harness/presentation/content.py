@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 from gapft_harness.analysis.estimate import Estimate
 
-#: How a value is shown: as it is, as a count, in percent, as a difference in percentage points, or
-#: as a p value.
-Format = Literal["text", "count", "share", "points", "p"]
+#: How a value is shown: as it is, as a problem's id with a link to the page of every problem, as a
+#: count, in percent, as a difference in percentage points, or as a p value.
+Format = Literal["text", "problem", "count", "share", "points", "p"]
 Row = Mapping[str, Any]
 
 _MINUS = "\N{MINUS SIGN}"
@@ -35,6 +35,11 @@ class Column:
     key: str
     title: str | None = None
     format: Format = "text"
+
+    @property
+    def is_word(self) -> bool:
+        """Whether its values are words, which are aligned left and may be wrapped."""
+        return self.format in ("text", "problem")
 
     def list_values(self, row: Row) -> Iterator[tuple[str, Any]]:
         """Yield the names and values of a row's cell for files: an estimate has three."""
@@ -145,8 +150,15 @@ def format_value(value: Any, format: Format) -> str:
             return _format_hundredfold(value, "+")
         case "p":
             return "<0.001" if value < 0.001 else f"{value:.3f}"
-        case "text":
+        case "text" | "problem":
             return str(value)
+
+
+def format_duration(seconds: float) -> str:
+    """Format a duration: ``12 s``, ``3.4 min``, ``2.1 h``."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def _format_interval(estimate: Estimate, format: Format) -> str:

@@ -13,6 +13,7 @@ from functools import lru_cache, partial
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 from gapft_harness.core.files import format_json, replace_file
 from gapft_harness.core.text import replace_surrogates, replace_text_surrogates
@@ -113,6 +114,12 @@ class Page:
         print_sections(self.sections, console)
 
 
+def link_problem(problem_id: str) -> str:
+    """Return the address that opens a problem on the page of every problem."""
+    fragment = urlencode({"open": replace_text_surrogates(make_visible(problem_id))})
+    return f"{EXPLORER}#{fragment}"
+
+
 def escape_markdown(text: str) -> str:
     """Escape a text so that Markdown shows it unchanged and on one line."""
     one_line = " ".join(make_visible(text).split())
@@ -131,7 +138,7 @@ def _render_markdown(section: Section) -> Iterator[str]:
     for table in section.tables:
         if columns := table.titled:
             titles = [column.title or "" for column in columns]
-            rule = [":--" if column.format == "text" else "--:" for column in columns]
+            rule = [":--" if column.is_word else "--:" for column in columns]
             rows = [[column.format_cell(row) for column in columns] for row in table.rows]
             cells = [map(escape_markdown, titles), rule, *(map(escape_markdown, r) for r in rows)]
             yield "\n".join(f"| {' | '.join(line)} |" for line in cells)
@@ -176,6 +183,7 @@ def _create_environment() -> Environment:
     environment.filters["visible"] = make_visible
     environment.filters["css"] = Markup
     environment.filters["prose"] = _join_intervals
+    environment.filters["problem"] = link_problem
     environment.filters["light"] = lambda figure: _encode_picture(figure.svg)
     environment.filters["dark"] = lambda figure: _encode_picture(palette.darken(figure.svg))
     return environment

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def run_report_stage(context: Context) -> None:
-    """Write tables, figures, report.md, index.html, explorer.html and results.json."""
+    """Write tables, figures, report.md, report.html, explorer.html and results.json."""
     from gapft_harness.report import write_report
 
     folder = context.run.path / layout.REPORT

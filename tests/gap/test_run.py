@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from gapft_harness.analysis.power import find_detectable_effect
 from gapft_harness.analysis.redistribution import NO_ANSWER
 from gapft_harness.cli.main import app
-from gapft_harness.gap.findings import Endings, GapFindings, compute_findings
+from gapft_harness.outcomes.searches import Endings, SearchFindings, compute_search_findings
 from gapft_harness.gap.page import build_run_page
 from gapft_harness.gap.prospects import Advice, Plan, advise
 from gapft_harness.gap.searched import SearchedRun
@@ -112,9 +112,9 @@ def test_needs_only_finished_search(run: Path) -> None:
     assert done.exit_code == 0, done.output
 
 
-def compute_split_findings(run: SearchedRun) -> dict[str, GapFindings]:
+def compute_split_findings(run: SearchedRun) -> dict[str, SearchFindings]:
     return {
-        name: compute_findings(split, run.endings.get(name)) for name, split in run.splits.items()
+        name: compute_search_findings(split, run.endings.get(name)) for name, split in run.splits.items()
     }
 
 
@@ -180,12 +180,12 @@ def test_nothing_to_train_on() -> None:
 
 def test_intervals_have_a_width_without_variation() -> None:
     for share in (0, 1):
-        findings = compute_findings(build_split([share] * 12, np.full((12, 8), share)))
+        findings = compute_search_findings(build_split([share] * 12, np.full((12, 8), share)))
         estimates = [
             *(findings.greedy, *findings.pass_at, *findings.gains, *findings.shares.values())
         ]
         assert all(estimate.high > estimate.low for estimate in estimates)
-    assert compute_findings(build_split([0] * 12, np.zeros((12, 2)))).greedy.high == pytest.approx(
+    assert compute_search_findings(build_split([0] * 12, np.zeros((12, 2)))).greedy.high == pytest.approx(
         0.2425, abs=1e-4
     )
 

@@ -16,13 +16,10 @@ from gapft_harness.report.explorer.content import (
     classify_outcome,
     format_verdict,
 )
+from gapft_harness.report.names import condition_name, name_source
 from gapft_harness.report.reading.columns import format_gold
 from gapft_harness.report.reading.inputs import STATUSES, ReportInputs
 from gapft_harness.report.reading.texts import JudgedText
-from gapft_harness.report.rendering.wording import (
-    condition_name,
-    name_source,
-)
 from gapft_harness.run_directory.directory import require_consistent
 
 
