@@ -87,16 +87,14 @@ if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these impor
     from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
     from gapft_harness.lm_eval_bridge.stock import StockTask
     from gapft_harness.outcomes.samples import Sample
-    from gapft_harness.presentation import palette
+    from gapft_harness.presentation.content import Column, Row, Section, Table
     from gapft_harness.recipe.conditions import Condition, conditions_of
     from gapft_harness.recipe.recipe import Recipe
     from gapft_harness.recipe.sections import RecipeSection, Training
-    from gapft_harness.report.figures import style
-    from gapft_harness.report.figures.contrasts import forest
     from gapft_harness.report.findings.computation import Contrast
     from gapft_harness.report.findings.computation import Findings as ReportFindings
-    from gapft_harness.report.frame import Column, Frame, Rows
-    from gapft_harness.report.part import Figures, Opening, Part, Summary
+    from gapft_harness.report.names import condition_name
+    from gapft_harness.report.part import Part
     from gapft_harness.report.reading.adapters import SCALED, read_decided, stacked
     from gapft_harness.report.reading.adapters import find_tables as decided_tables
     from gapft_harness.report.reading.answers import Answers, answers_or_why
@@ -104,23 +102,6 @@ if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these impor
     from gapft_harness.report.reading.columns import PASS, codes, count_codes
     from gapft_harness.report.reading.columns import read_columns as read_columns
     from gapft_harness.report.reading.inputs import ReportInputs
-    from gapft_harness.report.rendering import wording
-    from gapft_harness.report.rendering.blocks import (
-        Block,
-        Figure,
-        Section,
-        Stat,
-        Table,
-        Text,
-    )
-    from gapft_harness.report.rendering.wording import (
-        condition_name,
-        listed,
-        percent,
-        points,
-        points_interval,
-    )
-    from gapft_harness.report.sections.other_rule import agreements, under_both
     from gapft_harness.run_directory import layout
     from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
     from gapft_harness.run_directory.tables import (
@@ -240,8 +221,9 @@ __all__ = [  # noqa: RUF022 - grouped by use, with descriptions
     "read_examples",  # reads the training set of an arm
     "read_judged",  # reads responses.parquet or a table of decisions
     "Part",  # the base class of an experiment's part of the report
-    "Section",  # a heading and the blocks under it
-    "Table",  # columns and rows of text
+    "Section",  # a heading with paragraphs and tables
+    "Table",  # rows under columns, for the page, results.json and a CSV file
+    "Column",  # one quantity of a table: key, title, format
 ]
 
 #: The names that a plugin, a test or a notebook may rely on.
@@ -312,23 +294,8 @@ __all__ += [  # noqa: RUF022 - grouped by use, with descriptions
     "read_problems",  # reads problems.parquet, with token ids of the prompts
     "ReportInputs",  # the content of a run, as read by the report
     "ReportFindings",  # the figures that the report computed
-    "Opening",  # a sentence at the top of the page
-    "Summary",  # a line on the terminal
-    "Block",  # the content of a section: one of the following types
-    "Text",  # a paragraph
-    "Stat",  # a highlighted number
-    "Column",  # a column of a table: key, meaning, value, title, format
-    "Frame",  # rows with such columns: table(), csv(), and entries() for results.json
-    "Figure",  # the name of a figure, with an alternative text and a caption
-    "Figures",  # the result of Part.figures: names with functions that draw
+    "Row",  # a row of a table: values by the keys of columns
     "condition_name",  # formats the name of a condition
-    "percent",  # formats a rate in percent
-    "points",  # formats a difference of rates in percentage points
-    "points_interval",  # formats the interval of such a difference
-    "listed",  # joins words to a list in a sentence
-    "wording",  # the module of these functions, with p values, ranges, durations
-    "palette",  # the module of colours
-    "Rows",  # the rows of a CSV file, the header first
     "Contrast",  # the difference of two conditions: interval, parts by state
     "Condition",  # the settings of a condition
     "conditions_of",  # reads the conditions from the recipe in a manifest
@@ -348,10 +315,6 @@ __all__ += [  # noqa: RUF022 - grouped by use, with descriptions
     "Group",  # the responses that an online trainer drew for one prompt: rewards, tokens, masked
     "read_groups",  # reads the groups in an adapter's folder
     "group_facts",  # counts groups, flat groups and tokens
-    "under_both",  # the report's contrasts by the run's rule and by the other rule
-    "agreements",  # counts responses by both rules, and those without an answer, by condition
-    "style",  # the module of shared styles: WIDTH, spread, legend_below, condition_rows, ...
-    "forest",  # draws differences with their intervals on axes
     # For states by other samples, and for scaled adapters
     "Window",  # a range of samples
     "OfAdapters",  # a RecipeSection with the key adapters: trained or scaled

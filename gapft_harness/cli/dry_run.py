@@ -594,7 +594,7 @@ def _describe_stages(
         f"audit   {recipe.search.describe_deployment('one greedy decode')} per adapter and audit "
         f"problem -> {run_dir}/{layout.DECISIONS}/",
         *_describe_experiments(recipe, experiments, task_sizes, run_dir),
-        f"report  -> {run_dir}/{layout.REPORT}/report.html",
+        f"report  -> {run_dir}/{layout.REPORT}/index.html",
     ]
 
 

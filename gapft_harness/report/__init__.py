@@ -1,7 +1,7 @@
 """The report: one page with its tables, from a run's finalized files.
 
 ``reading.inputs.read_inputs`` reads a run, ``findings.computation.compute_findings`` computes all
-numbers, and ``page.build_page`` builds the page. The same inputs give the same bytes, and a report
+numbers, and ``document.build_page`` builds the page. The same inputs give the same bytes, and a report
 is written completely or not at all. Importing this package does not load numpy.
 """
 
@@ -18,14 +18,14 @@ from gapft_harness.core.files import not_writable_error
 
 if TYPE_CHECKING:
     from gapft_harness.presentation.page import Page
-    from gapft_harness.report.page import ReportSection
+    from gapft_harness.report.document import ReportSection
     from gapft_harness.report.reading.inputs import ReportInputs
 
 __all__ = ["replace_folder", "require_replaceable", "write_report"]
 
 #: The names that a report's folder may contain.
 _ENTRIES = {
-    *("report.html", "report.md", "results.json", "explorer.html", "tables", "figures"),
+    *("index.html", "index.md", "results.json", "explorer.html", "tables", "figures"),
     ".DS_Store",
 }
 
@@ -37,7 +37,7 @@ def write_report(
 
     Args:
         inputs: the result of ``read_inputs``.
-        folder: gets report.html, explorer.html, report.md, results.json, tables/ and figures/.
+        folder: gets index.html, index.md, explorer.html, results.json, tables/ and figures/.
         plugin_sections: sections of plugins.
 
     Raises:
@@ -47,7 +47,7 @@ def write_report(
     from gapft_harness.report.explorer import packing as explorer
     from gapft_harness.report.explorer.run_content import collect_audit
     from gapft_harness.report.findings.computation import compute_findings
-    from gapft_harness.report.page import build_page
+    from gapft_harness.report.document import build_page
 
     page = build_page(inputs, compute_findings(inputs), plugin_sections)
     page = replace(page, explorer=explorer.render_explorer(collect_audit(inputs, page.title)))

@@ -228,4 +228,4 @@ def run_stages(
         with context.run.record_stage_time(name):
             STAGES[name](context)
         end()
-    return context.run.path / layout.REPORT / "report.html"
+    return context.run.path / layout.REPORT / "index.html"

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def run_report_stage(context: Context) -> None:
-    """Write tables, figures, report.md, report.html, explorer.html and results.json."""
+    """Write the pages, results.json, tables and figures of the report."""
     from gapft_harness.report import write_report
 
     folder = context.run.path / layout.REPORT

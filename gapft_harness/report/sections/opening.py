@@ -69,17 +69,16 @@ _RETRAINING_COLUMNS = tuple(
 
 _CONDITION_NOTE = (
     "Pass@1: share of audit problems whose one deployment decode passes, mean over seeds. Change: "
-    "Pass@1 minus the source's. K_eq: the most source samples, with a verifier to choose among "
-    "them, that one decode is worth; K means at least K; a dash: more samples do not help the "
-    "source. Brackets: 95% intervals; Wilson's for the source, else of replicates that resample "
-    "training seeds and audit problems jointly for all conditions (statistics.replicates). Few "
-    "seeds understate how much a new seed would differ; one seed says nothing about it. * Not "
-    "budget-matched."
+    "minus the source. K_eq: the most source samples, with a verifier to choose among them, that "
+    "one decode is worth; K means at least K; a dash: more samples do not help the source. "
+    "Brackets: 95% intervals over training seeds and audit problems, which few seeds make too "
+    "narrow; Wilson's for the source; Wilson's or Newcombe's where resampling shows no variation. "
+    "* Not budget-matched."
 )
 _CONTRAST_NOTE = (
-    "S, U and G: the parts of the difference on these states of the source. p: two-sided, from "
-    "the same replicates, not corrected for the number of contrasts. * Budgets are not matched. "
-    "‡ The two differ in a declared setting."
+    "S, U and G: the parts of the difference on these states of the source. p: two-sided, not "
+    "corrected for the number of contrasts. * Budgets are not matched. ‡ The two differ in a "
+    "declared setting."
 )
 _NOISE_NOTE = (
     " Right → wrong, wrong → right: decisions that differ between two trainings with the same "

@@ -20,7 +20,7 @@ from gapft_harness.report.names import condition_name, name_decode, name_source
 from gapft_harness.report.reading.columns import format_gold
 from gapft_harness.report.reading.endings import EndingCounts
 from gapft_harness.report.reading.episodes import EpisodeFacts
-from gapft_harness.report.reading.failures import KINDS_SHOWN, Failures
+from gapft_harness.report.reading.failures import KINDS_SHOWN
 from gapft_harness.report.reading.inputs import ReportInputs
 
 #: Cases of each kind that are shown: of the lead condition, and of every other.
@@ -28,6 +28,13 @@ LEAD_CASES, OTHER_CASES = 4, 1
 #: Characters of a response that are shown.
 _MAX_CHARS = 400
 
+FAILURE_COLUMNS = (
+    Column("where", "responses of"),
+    Column("status", "verdict"),
+    Column("reason", "reason"),
+    Column("responses", "responses", "count"),
+    Column("share", "share", "share"),
+)
 _FAILURES_NOTE = (
     "The most frequent reasons. …: a part of the reason that differs between responses."
 )
@@ -60,13 +67,6 @@ _ENDINGS_NOTE = (
 
 def build_failures(inputs: ReportInputs) -> Section:
     """Build the section on groups of responses where none passed or few could be judged."""
-    columns = [
-        Column("where", "responses of"),
-        Column("status", "verdict"),
-        Column("reason", "reason"),
-        Column("responses", "responses", "count"),
-        Column("share", "share", "share"),
-    ]
     rows: list[Row] = [
         {
             "where": group.where,
@@ -98,7 +98,7 @@ def build_failures(inputs: ReportInputs) -> Section:
         for example in group.examples
     ]
     tables = [
-        Table("failures", columns, rows, _FAILURES_NOTE),
+        Table("failures", FAILURE_COLUMNS, rows, _FAILURES_NOTE),
         Table(
             "failed_responses",
             [Column(key, title) for key, title in titles.items()],
@@ -106,17 +106,7 @@ def build_failures(inputs: ReportInputs) -> Section:
             folded="Some of these responses",
         ),
     ]
-    warnings = [summarize_failures(group) for group in inputs.failures]
-    return Section("Why so little passes", tables=tables, warnings=warnings)
-
-
-def summarize_failures(failures: Failures) -> str:
-    """Summarize the verdicts of a group in a sentence."""
-    counts = {status: failures.statuses.get(status, 0) for status in STATUSES}
-    return (
-        f"{failures.where}: {counts['pass']:,} of {failures.total:,} responses passed; "
-        f"{counts['error']:,} errors and {counts['timeout']:,} timeouts of the verifier"
-    )
+    return Section("Why so little passes", tables=tables)
 
 
 def build_episodes(facts: EpisodeFacts, inputs: ReportInputs) -> Section:
