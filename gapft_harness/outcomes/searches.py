@@ -75,8 +75,8 @@ class SearchFindings:
             yield row if k == 1 else {**row, "gain": gain}
         if self.majority:
             k = self.verdicts.k
-            gain = self.majority_gain
-            yield {"label": f"maj@{k}", "k": k, "rate": self.majority, "gain": gain}
+            row = {"label": f"maj@{k}", "k": k, "rate": self.majority}
+            yield {**row, "gain": self.majority_gain}
 
 
 def compute_search_findings(verdicts: Verdicts, endings: Endings | None = None) -> SearchFindings:

@@ -136,6 +136,13 @@ class Section:
         object.__setattr__(self, "anchor", "-".join(words))
 
 
+def add_hidden(columns: Sequence[Column], rows: Sequence[Row]) -> list[Column]:
+    """Add columns without a title for the other keys of the rows, which are in files only."""
+    declared = {column.key for column in columns}
+    keys = dict.fromkeys(key for row in rows for key in row if key not in declared)
+    return [*columns, *map(Column, keys)]
+
+
 def format_value(value: Any, format: Format) -> str:
     """Format a value: ``72.0% [66.0, 78.0]``, ``+2.3 [+0.4, +4.4]``, ``1,367``, ``<0.001``."""
     if isinstance(value, Estimate):

@@ -117,7 +117,7 @@ def lines(
     return _draw_svg(draw, 2.9)
 
 
-def flows(rows: Mapping[str, tuple[float, float, float, float]]) -> str:
+def flows(rows: Mapping[str, Sequence[float]]) -> str:
     """Draw what happened to the problems of each state as stacked bars, as SVG.
 
     Args:

@@ -1,8 +1,8 @@
 """The report: one page with its tables, from a run's finalized files.
 
 ``reading.inputs.read_inputs`` reads a run, ``findings.computation.compute_findings`` computes all
-numbers, and ``document.build_page`` builds the page. The same inputs give the same bytes, and a report
-is written completely or not at all. Importing this package does not load numpy.
+numbers, and ``document.build_page`` builds the page. The same inputs give the same bytes, and a
+report is written completely or not at all. Importing this package does not load numpy.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def write_report(
         PluginError: a plugin's section failed, or two tables have the same name.
         GapftError: the folder cannot be written.
     """
+    from gapft_harness.report.document import build_page
     from gapft_harness.report.explorer import packing as explorer
     from gapft_harness.report.explorer.run_content import collect_audit
     from gapft_harness.report.findings.computation import compute_findings
-    from gapft_harness.report.document import build_page
 
     page = build_page(inputs, compute_findings(inputs), plugin_sections)
     page = replace(page, explorer=explorer.render_explorer(collect_audit(inputs, page.title)))

@@ -28,7 +28,7 @@ from gapft_harness.core.streams import Stream
 from gapft_harness.outcomes.searches import SearchFindings, compute_search_findings
 from gapft_harness.outcomes.verdicts import Verdicts
 from gapft_harness.recipe.conditions import find_own_settings
-from gapft_harness.report.findings.replicates import RepeatedCondition, compare_replicates
+from gapft_harness.report.findings.replicates import Retraining, compare_replicates
 from gapft_harness.report.names import condition_name, format_condition_label
 from gapft_harness.report.reading.columns import count_codes
 from gapft_harness.report.reading.inputs import ReportInputs
@@ -198,7 +198,7 @@ class Findings:
         lead: the main condition of the report: ``gapft``, else the first that an experiment names,
             else the recipe's first; empty without conditions.
         parts: the experiments with their findings.
-        replicates: conditions that repeat the training of another condition.
+        replicates: arms that repeat the training of another condition's arm.
         other_rule: the findings under the verifier's other rule, from the same replicates; None
             where it has none, or where nothing was trained.
     """
@@ -209,7 +209,7 @@ class Findings:
     contrasts: tuple[Contrast, ...]
     lead: str
     parts: tuple[PartFindings, ...] = ()
-    replicates: tuple[RepeatedCondition, ...] = ()
+    replicates: tuple[Retraining, ...] = ()
     other_rule: Findings | None = None
 
     @property
@@ -402,9 +402,11 @@ def _compute_other_rule(inputs: ReportInputs, ordered: Sequence[str]) -> Finding
     if rule is None or rule.reason:
         return None
     arms = tuple(
-        replace(item, deployed=replace(item.deployed, statuses=rule.arms[item.arm.name]))
+        replace(item, deployed=replace(item.deployed, statuses=rule.statuses[item.arm.name]))
         for item in inputs.arms
     )
-    audit = replace(inputs.audit, deployed=replace(inputs.audit.deployed, statuses=rule.source))
+    audit = replace(
+        inputs.audit, deployed=replace(inputs.audit.deployed, statuses=rule.statuses[SOURCE])
+    )
     judged = replace(inputs, audit=audit, arms=arms, parts=(), other_rule=None)
     return compute_findings(judged, ordered)

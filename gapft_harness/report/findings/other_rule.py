@@ -20,41 +20,30 @@ class RuleAgreement:
     """One model's deployment decodes under both rules; all seeds of a condition together.
 
     Attributes:
-        name: the condition, or ``SOURCE``.
+        model: the condition, or ``SOURCE``.
+        run_rule: the share of the judged responses that is right by the run's rule.
+        other_rule: the same by the other rule.
+        only_run_rule: responses that are right only by the run's rule.
+        only_other_rule: responses that are right only by the other rule.
+        unjudged: responses with an error or timeout of either rule.
+        disagreement: the share of the judged responses on which the rules disagree.
         invalid: responses in which the run's rule reads no answer; None: its verifier gives no
             answers.
-        right: the invalid responses that begin with the right answer; None: not known.
-        responses: responses judged by both rules; the last four counts are among these.
-        unjudged: responses with an error or timeout of either rule.
-        own: right under the run's rule.
-        other: right under the other rule.
-        only_own: right only under the run's rule.
-        only_other: right only under the other rule.
+        invalid_share: these as a share of all responses.
+        invalid_opening_right: the invalid responses that begin with the right answer; None: not
+            known.
     """
 
-    name: str
-    invalid: int | None
-    right: int | None
-    responses: int
+    model: str
+    run_rule: Fraction
+    other_rule: Fraction
+    only_run_rule: int
+    only_other_rule: int
     unjudged: int
-    own: int
-    other: int
-    only_own: int
-    only_other: int
-
-    @property
-    def total(self) -> int:
-        """The number of responses, judged or not."""
-        return self.responses + self.unjudged
-
-    def compute_share(self, count: int) -> Fraction:
-        """Return a count as a share of the judged responses."""
-        return Fraction(count, self.responses)
-
-    @property
-    def disagreement(self) -> Fraction:
-        """The share of responses on which the rules disagree."""
-        return self.compute_share(self.only_own + self.only_other)
+    disagreement: Fraction
+    invalid: int | None = None
+    invalid_share: Fraction | None = None
+    invalid_opening_right: int | None = None
 
 
 def count_agreements(inputs: ReportInputs, rule: OtherRule) -> list[RuleAgreement]:
@@ -65,32 +54,37 @@ def count_agreements(inputs: ReportInputs, rule: OtherRule) -> list[RuleAgreemen
         rule: the same responses under the other rule (``inputs.other_rule``), which has a verifier.
 
     Returns:
-        The counts of the source, then of every condition, all seeds together.
+        The counts of the source, then of every condition, all seeds together; empty if no response
+        of some model was judged by both rules.
     """
     agreements = []
-    for name in (SOURCE, *inputs.conditions):
-        arms = inputs.find_arms(name)
-        if name == SOURCE:
-            own_codes, other_codes, keys = inputs.audit.deployed.statuses, rule.source, [""]
-        else:
-            keys = [item.arm.name for item in arms]
-            own_codes = np.concatenate([item.deployed.statuses for item in arms])
-            other_codes = np.concatenate([rule.arms[key] for key in keys])
+    for model in (SOURCE, *inputs.conditions):
+        arms = inputs.find_arms(model)
+        decodes = [item.deployed for item in arms] or [inputs.audit.deployed]
+        keys = [item.arm.name for item in arms] or [SOURCE]
+        own_codes = np.concatenate([item.statuses for item in decodes])
+        other_codes = np.concatenate([rule.statuses[key] for key in keys])
         judged = ~(np.isin(own_codes, _UNJUDGED) | np.isin(other_codes, _UNJUDGED))
         own, other = own_codes[judged] == PASS, other_codes[judged] == PASS
-        counts = (judged, ~judged, own, other, own & ~other, other & ~own)
+        if not judged.any():
+            return []
         invalid = right = None
         if rule.answer_codes:
             answers = np.concatenate([rule.answer_codes[key] for key in keys])
             invalid = int((answers != VALID).sum())
             right = int((answers == OPENS_RIGHT).sum()) if rule.reads_openings else None
-        numbers = (int(mask.sum()) for mask in counts)
-        agreements.append(RuleAgreement(name, invalid, right, *numbers))
+        agreements.append(
+            RuleAgreement(
+                model,
+                run_rule=Fraction(int(own.sum()), own.size),
+                other_rule=Fraction(int(other.sum()), own.size),
+                only_run_rule=int((own & ~other).sum()),
+                only_other_rule=int((other & ~own).sum()),
+                unjudged=int((~judged).sum()),
+                disagreement=Fraction(int((own != other).sum()), own.size),
+                invalid=invalid,
+                invalid_share=None if invalid is None else Fraction(invalid, judged.size),
+                invalid_opening_right=right,
+            )
+        )
     return agreements
-
-
-def find_missing_reason(rule: OtherRule, agreements: list[RuleAgreement]) -> str:
-    """Return the reason why the rules cannot be compared; empty: they can be."""
-    if rule.reason or all(model.responses for model in agreements):
-        return rule.reason
-    return f"for some model, no response was judged by both the run's rule and {rule.name}"

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.analysis.pass_at_k import format_k
 from gapft_harness.core.records import SOURCE
-from gapft_harness.presentation.content import Column, Figure, Row, Section, Table, format_value
+from gapft_harness.presentation.content import (
+    Column,
+    Figure,
+    Row,
+    Section,
+    Table,
+    add_hidden,
+    format_value,
+)
 from gapft_harness.presentation.figures import forest
 from gapft_harness.report.findings.computation import (
     OWN_BUDGET_MARK,
+    ConditionFindings,
     Contrast,
     Findings,
     find_differing_settings,
@@ -36,35 +46,22 @@ MAX_PAIRED = 5
 
 CONDITION_COLUMNS = (
     Column("label", "condition"),
-    Column("condition"),
-    Column("matched_budget"),
     Column("pass_at_1", "Pass@1", "share"),
     Column("change", "change (points)", "points"),
     Column("K_eq", "K_eq"),
 )
-_PRINTED = Column("printed", "paper")
+_PRINTED_COLUMN = Column("printed", "paper")
 _CONTRAST_COLUMNS = (
     Column("label", "contrast"),
-    Column("a"),
-    Column("b"),
     Column("delta", "difference (points)", "points"),
     Column("p", "p", "p"),
     Column("term_S", "S", "points"),
     Column("term_U", "U", "points"),
     Column("term_G", "G", "points"),
-    Column("matched_budget"),
-    Column("differs"),
 )
 _NOISE_COLUMNS = (
     Column("lost", "right → wrong", "count"),
     Column("gained", "wrong → right", "count"),
-)
-_RETRAINING_COLUMNS = tuple(
-    Column(key)
-    for key in (
-        *("condition", "original", "seed", "n", "changed", "lost", "gained", "delta"),
-        *("reworded", "same_weights"),
-    )
 )
 
 _CONDITION_NOTE = (
@@ -97,19 +94,18 @@ def build_opening(inputs: ReportInputs, findings: Findings) -> Section:
             f"{findings.source.n} audit problems, fewer than {STABLE_ITEMS}: shares are unstable"
         )
     text = [describe_answer(inputs, findings), *notes]
-    conditions = _build_conditions(inputs, findings)
+    tables = [_build_conditions(inputs, findings)]
     if not findings.conditions:
-        return Section("", text, [conditions], warnings=warnings)
-    tables = [conditions, *_build_contrasts(findings)]
+        return Section("", text, tables, warnings=warnings)
+    tables += _build_contrasts(findings)
     return Section("", text, tables, [_draw_contrasts(findings)], warnings)
 
 
 def describe_answer(inputs: ReportInputs, findings: Findings) -> str:
     """Describe how the lead condition differs from the source, and from its first rival."""
-    source = findings.source
     if not findings.conditions:
         return NOTHING_TO_TRAIN_ON
-    lead = findings.conditions[findings.lead]
+    source, lead = findings.source, findings.conditions[findings.lead]
     gain = findings.find_contrast(lead.name, SOURCE)
     answer = (
         f"{condition_name(lead.name)} answers {format_value(lead.mean.pass_at_1, 'share')} of "
@@ -117,31 +113,36 @@ def describe_answer(inputs: ReportInputs, findings: Findings) -> str:
         f"source {format_value(source.pass_at_1, 'share')}: "
         f"{format_value(gain.estimate, 'points')} points."
     )
-    repeated = {name for entry in findings.replicates for name in (entry.condition, entry.original)}
+    rival = next(_list_rivals(findings, lead), None)
+    if rival is None:
+        return answer
+    difference = findings.find_contrast(lead.name, rival.name).estimate
+    return (
+        f"{answer} Against {condition_name(rival.name)} at the same training budget: "
+        f"{format_value(difference, 'points')} points."
+    )
+
+
+def _list_rivals(findings: Findings, lead: ConditionFindings) -> Iterator[ConditionFindings]:
+    """Yield conditions with the budget of the lead that do not repeat its training."""
+    repeated = {frozenset((entry.condition, entry.original)) for entry in findings.replicates}
     for other in findings.distinct.values():
-        if {lead.name, other.name} <= repeated or other.name == lead.name:
-            continue
-        if is_budget_matched(lead, other):
-            difference = findings.find_contrast(lead.name, other.name).estimate
-            return (
-                f"{answer} Against {condition_name(other.name)} at the same training budget: "
-                f"{format_value(difference, 'points')} points."
-            )
-    return answer
+        is_same = other.name == lead.name or frozenset((other.name, lead.name)) in repeated
+        if not is_same and is_budget_matched(lead, other):
+            yield other
 
 
 def _build_conditions(inputs: ReportInputs, findings: Findings) -> Table:
-    columns = list(CONDITION_COLUMNS)
     printed = format_printed(inputs.recipe, "pass_at_1") | format_printed(inputs.recipe, "greedy")
-    if printed:
-        columns.insert(4, _PRINTED)
-    source_row: Row = {
-        "label": name_source(inputs.deployment),
-        "condition": SOURCE,
-        "pass_at_1": findings.source.search.greedy,
-        "printed": printed.get("audit", ""),
-    }
-    rows = [
+    rows: list[Row] = [
+        {
+            "label": name_source(inputs.deployment),
+            "condition": SOURCE,
+            "pass_at_1": findings.source.search.greedy,
+            "printed": printed.get("audit", ""),
+        }
+    ]
+    rows += [
         {
             "label": condition.label + ("" if condition.matched else f" {OWN_BUDGET_MARK}"),
             "condition": name,
@@ -153,31 +154,28 @@ def _build_conditions(inputs: ReportInputs, findings: Findings) -> Table:
         }
         for name, condition in findings.conditions.items()
     ]
-    return Table("conditions", columns, [source_row, *rows], _CONDITION_NOTE)
+    columns = [*CONDITION_COLUMNS, *([_PRINTED_COLUMN] if printed else [])]
+    return Table("conditions", add_hidden(columns, rows), rows, _CONDITION_NOTE)
 
 
 def _build_contrasts(findings: Findings) -> Iterator[Table]:
     """Build the tables of contrasts between conditions, and that of all contrasts for files."""
-    columns = list(_CONTRAST_COLUMNS)
-    note = _CONTRAST_NOTE
+    columns, note = list(_CONTRAST_COLUMNS), _CONTRAST_NOTE
     if findings.replicates:
-        columns[5:5] = _NOISE_COLUMNS
+        columns += _NOISE_COLUMNS
         note += _NOISE_NOTE
-    shown = [
-        contrast
-        for contrast in findings.contrasts
-        if contrast.b != SOURCE and {contrast.a, contrast.b} <= {*findings.distinct}
-    ]
-    principal = [contrast for contrast in select_principal(findings) if contrast.b != SOURCE]
-    others = [contrast for contrast in shown if contrast not in principal]
-    if principal:
-        yield Table("", columns, _list_rows(findings, principal), note)
+    names = {*findings.distinct}
+    shown = [contrast for contrast in findings.contrasts if {contrast.a, contrast.b} <= names]
+    first = [contrast for contrast in shown if contrast in select_principal(findings)]
+    others = [contrast for contrast in shown if contrast not in first]
+    if first:
+        yield Table("", columns, _list_rows(findings, first), note)
     if others:
         yield Table("", columns, _list_rows(findings, others), folded="The other contrasts")
-    hidden = [Column(column.key) for column in columns]
-    yield Table("contrasts", hidden, _list_rows(findings, findings.contrasts))
-    if findings.replicates:
-        yield Table("replicates", _RETRAINING_COLUMNS, list(_list_retrainings(findings)))
+    rows = _list_rows(findings, findings.contrasts)
+    yield Table("contrasts", add_hidden((), rows), rows)
+    if retrainings := [asdict(entry) for entry in findings.replicates]:
+        yield Table("replicates", add_hidden((), retrainings), retrainings)
 
 
 def select_principal(findings: Findings) -> list[Contrast]:
@@ -196,11 +194,8 @@ def select_principal(findings: Findings) -> list[Contrast]:
 
 
 def _list_rows(findings: Findings, contrasts: Sequence[Contrast]) -> list[Row]:
-    changes = {frozenset((entry.condition, entry.original)): entry for entry in findings.replicates}
-    rows = []
-    for contrast in contrasts:
-        sides = findings.list_sides(contrast)
-        row = {
+    return [
+        {
             "label": findings.format_label(contrast),
             "a": contrast.a,
             "b": contrast.b,
@@ -209,35 +204,25 @@ def _list_rows(findings: Findings, contrasts: Sequence[Contrast]) -> list[Row]:
             "term_S": contrast.terms.s,
             "term_U": contrast.terms.u,
             "term_G": contrast.terms.g,
-            "matched_budget": len(sides) == 2 and is_budget_matched(*sides),
-            "differs": " ".join(find_differing_settings(*sides)),
+            "matched_budget": contrast.b != SOURCE and findings.is_matched(contrast),
+            "differs": " ".join(find_differing_settings(*findings.list_sides(contrast))),
+            **_count_noise(findings, contrast),
         }
-        if replicate := changes.get(frozenset((contrast.a, contrast.b))):
-            lost, gained = replicate.changes.lost, replicate.changes.gained
-            is_forward = contrast.a == replicate.condition
-            row |= (
-                {"lost": lost, "gained": gained} if is_forward else {"lost": gained, "gained": lost}
-            )
-        rows.append(row)
-    return rows
+        for contrast in contrasts
+    ]
 
 
-def _list_retrainings(findings: Findings) -> Iterator[Row]:
-    for entry in findings.replicates:
-        for retraining in entry.retrainings:
-            changes = retraining.changes
-            yield {
-                "condition": entry.condition,
-                "original": entry.original,
-                "seed": retraining.seed,
-                "n": changes.n,
-                "changed": changes.changed,
-                "lost": changes.lost,
-                "gained": changes.gained,
-                "delta": changes.difference,
-                "reworded": retraining.reworded,
-                "same_weights": retraining.same_weights,
-            }
+def _count_noise(findings: Findings, contrast: Contrast) -> Row:
+    """Count the decisions that a lost and gained over b; empty if neither repeats the other."""
+    counts = {"lost": 0, "gained": 0}
+    repeats = [
+        e for e in findings.replicates if {e.condition, e.original} == {contrast.a, contrast.b}
+    ]
+    for entry in repeats:
+        is_forward = entry.condition == contrast.a
+        counts["lost"] += entry.lost if is_forward else entry.gained
+        counts["gained"] += entry.gained if is_forward else entry.lost
+    return counts if repeats else {}
 
 
 def _draw_contrasts(findings: Findings) -> Figure:

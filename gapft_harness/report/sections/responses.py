@@ -9,17 +9,18 @@ from gapft_harness.core.records import (
     CONTEXT_EXCEEDED,
     FINISH_REASONS,
     GREEDY,
+    SOURCE,
     STATUSES,
     STOP_STRING,
 )
-from gapft_harness.presentation.content import Column, Row, Section, Table
+from gapft_harness.presentation.content import Column, Row, Section, Table, add_hidden
 from gapft_harness.presentation.visible import shorten
 from gapft_harness.report.findings.cases import CHANGES, choose_cases, find_changes
 from gapft_harness.report.findings.computation import Findings
 from gapft_harness.report.names import condition_name, name_decode, name_source
 from gapft_harness.report.reading.columns import format_gold
 from gapft_harness.report.reading.endings import EndingCounts
-from gapft_harness.report.reading.episodes import EpisodeFacts
+from gapft_harness.report.reading.episodes import EpisodeCounts, EpisodeFacts
 from gapft_harness.report.reading.failures import KINDS_SHOWN
 from gapft_harness.report.reading.inputs import ReportInputs
 
@@ -34,6 +35,15 @@ FAILURE_COLUMNS = (
     Column("reason", "reason"),
     Column("responses", "responses", "count"),
     Column("share", "share", "share"),
+)
+_EXAMPLE_COLUMNS = (
+    Column("where", "response of"),
+    Column("problem_id", "problem"),
+    Column("decode", "decode"),
+    Column("status", "verdict"),
+    Column("reason", "reason"),
+    Column("text", "text"),
+    Column("gold", "gold"),
 )
 _FAILURES_NOTE = (
     "The most frequent reasons. …: a part of the reason that differs between responses."
@@ -78,8 +88,6 @@ def build_failures(inputs: ReportInputs) -> Section:
         for group in inputs.failures
         for (status, kind), count in group.kinds[:KINDS_SHOWN]
     ]
-    titles = {"where": "response of", "problem_id": "problem", "decode": "decode"}
-    titles |= {"status": "verdict", "reason": "reason", "text": "text", "gold": "gold"}
     examples = [
         {
             "where": example.where,
@@ -99,12 +107,7 @@ def build_failures(inputs: ReportInputs) -> Section:
     ]
     tables = [
         Table("failures", FAILURE_COLUMNS, rows, _FAILURES_NOTE),
-        Table(
-            "failed_responses",
-            [Column(key, title) for key, title in titles.items()],
-            examples,
-            folded="Some of these responses",
-        ),
+        Table("failed_responses", _EXAMPLE_COLUMNS, examples, folded="Some of these responses"),
     ]
     return Section("Why so little passes", tables=tables)
 
@@ -113,42 +116,16 @@ def build_episodes(facts: EpisodeFacts, inputs: ReportInputs) -> Section:
     """Build the section on attempts and repeated executions."""
     tables = []
     if facts.counts:
-        ends = [f"attempt_{number}" for number in range(1, facts.attempts + 1)]
+        ends = {f"attempt_{number}": f"attempt {number}" for number in range(1, facts.attempts + 1)}
         columns = [
             Column("label", "audit"),
-            Column("who"),
-            Column("kind"),
             Column("episodes", "episodes", "count"),
-            *(Column(end, end.replace("_", " "), "share") for end in ends),
-            Column("ended_at_attempt"),
-            Column("passed"),
+            *(Column(key, title, "share") for key, title in ends.items()),
             Column("passed_share", "passed", "share"),
-            Column("passed_public_tests_alone"),
             Column("public_share", "public tests alone", "share"),
         ]
-        rows = [
-            {
-                "label": (
-                    f"source, {counts.kind}"
-                    if counts.who == "source"
-                    else condition_name(counts.who)
-                ),
-                "who": counts.who,
-                "kind": counts.kind,
-                "episodes": counts.total,
-                **{
-                    end: Fraction(count, max(counts.total, 1))
-                    for end, count in zip(ends, counts.ended, strict=True)
-                },
-                "ended_at_attempt": " ".join(map(str, counts.ended)),
-                "passed": counts.passed,
-                "passed_share": Fraction(counts.passed, max(counts.total, 1)),
-                "passed_public_tests_alone": counts.public_only,
-                "public_share": Fraction(counts.public_only, max(counts.total, 1)),
-            }
-            for counts in facts.counts
-        ]
-        tables.append(Table("episodes", columns, rows, _EPISODES_NOTE))
+        rows = [_build_episode_row(counts, list(ends)) for counts in facts.counts]
+        tables.append(Table("episodes", add_hidden(columns, rows), rows, _EPISODES_NOTE))
     warnings = []
     if (repeats := facts.repeats) is not None:
         columns = [
@@ -165,11 +142,27 @@ def build_episodes(facts: EpisodeFacts, inputs: ReportInputs) -> Section:
     return Section("Episodes", tables=tables, warnings=warnings)
 
 
+def _build_episode_row(counts: EpisodeCounts, ends: Sequence[str]) -> Row:
+    is_source = counts.who == SOURCE
+    total = max(counts.total, 1)
+    shares = {end: Fraction(count, total) for end, count in zip(ends, counts.ended, strict=True)}
+    return {
+        "label": f"source, {counts.kind}" if is_source else condition_name(counts.who),
+        "who": counts.who,
+        "kind": counts.kind,
+        "episodes": counts.total,
+        **shares,
+        "passed": counts.passed,
+        "passed_share": Fraction(counts.passed, total),
+        "passed_public_tests_alone": counts.public_only,
+        "public_share": Fraction(counts.public_only, total),
+    }
+
+
 def build_cases(inputs: ReportInputs, findings: Findings) -> Section:
     """Build the section on gained and lost problems, with links to their responses."""
     columns = [
         Column("label", "condition"),
-        Column("condition"),
         Column("change", "change"),
         Column("problem_id", "problem", "problem"),
         Column("state", "state"),
@@ -190,13 +183,16 @@ def build_cases(inputs: ReportInputs, findings: Findings) -> Section:
         for change in CHANGES
         for case in choose_cases(inputs, name, change, LEAD_CASES if name == lead else OTHER_CASES)
     ]
-    return Section("Problems gained and lost", tables=[Table("cases", columns, rows, _CASES_NOTE)])
+    return Section(
+        "Problems gained and lost",
+        tables=[Table("cases", add_hidden(columns, rows), rows, _CASES_NOTE)],
+    )
 
 
 def build_problem_tables(inputs: ReportInputs) -> list[Table]:
     """Build the tables of files alone: every audit problem, and every gained and lost one."""
     audit, before = inputs.audit, inputs.audit.deployed
-    problems = [
+    problems: list[Row] = [
         {
             "problem_id": str(problem_id),
             "state": str(audit.states[position]),
@@ -207,7 +203,7 @@ def build_problem_tables(inputs: ReportInputs) -> list[Table]:
         }
         for position, problem_id in enumerate(audit.ids)
     ]
-    items = [
+    items: list[Row] = [
         {
             "condition": changed.trained.arm.condition,
             "seed": changed.trained.arm.seed,
@@ -221,15 +217,8 @@ def build_problem_tables(inputs: ReportInputs) -> list[Table]:
         }
         for changed in find_changes(inputs)
     ]
-    problem_keys = ("problem_id", "state", "passing_samples", "source_verdict", "gold", "prompt")
-    item_keys = (
-        *("condition", "seed", "problem_id", "state", "change"),
-        *("verdict_before", "verdict_after", "before", "after"),
-    )
-    return [
-        Table(name, [Column(key) for key in keys], rows, csv_only=True)
-        for name, keys, rows in (("problems", problem_keys, problems), ("items", item_keys, items))
-    ]
+    tables: dict[str, list[Row]] = {"problems": problems, "items": items}
+    return [Table(name, add_hidden((), rows), rows, csv_only=True) for name, rows in tables.items()]
 
 
 def build_verdicts(inputs: ReportInputs, findings: Findings) -> Section:

@@ -6,7 +6,14 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gapft_harness.presentation.content import Column, Row, Section, Table, format_duration
+from gapft_harness.presentation.content import (
+    Column,
+    Row,
+    Section,
+    Table,
+    add_hidden,
+    format_duration,
+)
 from gapft_harness.report.reading.inputs import ReportInputs
 
 _REPRODUCE = (
@@ -39,7 +46,7 @@ def build_settings(inputs: ReportInputs) -> Section:
             "dropped", [Column("dropped", "records left out")], dropped, folded="Records left out"
         ),
         Table("", columns, rows, folded="All settings, versions and times"),
-        Table("facts", [Column("setting"), Column("value")], facts),
+        Table("facts", add_hidden((), facts), facts),
         _build_training_facts(inputs),
     ]
     return Section("Data, settings and how to reproduce", [*text, _REPRODUCE], tables)
@@ -71,8 +78,7 @@ def _build_training_facts(inputs: ReportInputs) -> Table:
         for row in flatten_settings(inputs.training.get(trained.arm.name, {}))
         if "second" not in row["setting"]
     ]
-    columns = [Column(key) for key in ("arm", "fact", "value")]
-    return Table("training", columns, rows, csv_only=True)
+    return Table("training", add_hidden((), rows), rows, csv_only=True)
 
 
 def flatten_settings(content: Mapping[str, Any], prefix: str = "") -> Iterator[Row]:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.analysis.estimate import Estimate, estimate_share
 from gapft_harness.analysis.pass_at_k import list_reported_k
 from gapft_harness.core.records import State
-from gapft_harness.presentation.content import Column, Figure, Row, Section, Table, format_value
+from gapft_harness.presentation.content import (
+    Column,
+    Figure,
+    Row,
+    Section,
+    Table,
+    add_hidden,
+    format_value,
+)
 from gapft_harness.presentation.figures import flows, lines
 from gapft_harness.report.findings.computation import Findings
 from gapft_harness.report.names import STATE_NAMES, condition_name, name_decode, name_source
@@ -50,7 +58,6 @@ def build_decomposition(findings: Findings) -> Section:
         for state, (key, title) in _RATES.items()
     ]
     terms = [Column(f"term_{state}", f"{state} (points)", "points") for state in _STATES]
-    columns = [Column("label", "condition"), Column("condition"), *rates, *terms]
     rows = [
         {
             "label": condition.label,
@@ -64,20 +71,21 @@ def build_decomposition(findings: Findings) -> Section:
         }
         for name, condition in findings.conditions.items()
     ]
+    columns = add_hidden([Column("label", "condition"), *rates, *terms], rows)
     table = Table("decomposition", columns, rows, _DECOMPOSITION_NOTE)
     return Section("Where the change comes from", tables=[table], figures=[_draw_flows(findings)])
 
 
 def _draw_flows(findings: Findings) -> Figure:
     mean = findings.conditions[findings.lead].mean
-    counts = {
+    outcomes: dict[State, Sequence[int]] = {
         "G": (mean.n_g - mean.regressed_g, 0, mean.regressed_g, 0),
         "S": (0, mean.corrected_s, 0, mean.n_s - mean.corrected_s),
         "U": (0, mean.corrected_u, 0, mean.n_u - mean.corrected_u),
     }
     rows = {
-        f"{state}: {STATE_NAMES[state]}": tuple(count / mean.n for count in counts[state])
-        for state in STATE_NAMES
+        f"{state}: {STATE_NAMES[state]}": [count / mean.n for count in counts]
+        for state, counts in outcomes.items()
     }
     lead = condition_name(findings.lead)
     kept, corrected, acquired = (
@@ -101,13 +109,12 @@ def build_reach(inputs: ReportInputs, findings: Findings) -> Section:
     shown = [row for row in rates if row["k"] in (0, *list_reported_k(inputs.k))]
     columns = [
         Column("label", ""),
-        Column("k"),
         Column("rate", "passes", "share"),
         Column("gain", "− Pass@1 (points)", "points"),
     ]
     tables = [
         Table("", columns, shown, _CURVE_NOTE),
-        Table("curve", [Column(column.key) for column in columns], rates),
+        Table("curve", add_hidden((), rates), rates),
         _build_states(findings),
     ]
     if inputs.pool_recovered:
@@ -152,7 +159,7 @@ def _build_states(findings: Findings) -> Table:
     return Table("states", columns, rows, _STATES_NOTE)
 
 
-def _list_states(split: str, sizes: dict[State, int]) -> Iterator[Row]:
+def _list_states(split: str, sizes: Mapping[State, int]) -> Iterator[Row]:
     total = sum(sizes.values())
     for state, name in STATE_NAMES.items():
         share = estimate_share(sizes[state] / total, total) if total else None

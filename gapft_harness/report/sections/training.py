@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from fractions import Fraction
 from statistics import fmean
 
-from gapft_harness.core.records import STATUSES
-from gapft_harness.presentation.content import Column, Row, Section, Table, format_value
+from gapft_harness.presentation.content import Column, Row, Section, Table, add_hidden, format_value
 from gapft_harness.report.findings.computation import ConditionFindings, Findings, SeedFindings
 
 _BUDGET_NOTE = (
@@ -23,7 +23,6 @@ _SEEDS_NOTE = (
 )
 _BUDGET_COLUMNS = (
     Column("label", "condition"),
-    Column("condition"),
     Column("group", "group"),
     Column("slots", "n", "count"),
     Column("exposures", "N", "count"),
@@ -32,21 +31,13 @@ _BUDGET_COLUMNS = (
 )
 _SEED_COLUMNS = (
     Column("label", "condition"),
-    Column("condition"),
     Column("seed", "seed"),
     Column("pass_at_1", "Pass@1", "share"),
-    Column("correct"),
-    Column("n"),
-    Column("S_corrected", "S corrected", "count"),
-    Column("n_S"),
-    Column("U_corrected", "U corrected", "count"),
-    Column("n_U"),
-    Column("G_regressed", "G lost", "count"),
-    Column("n_G"),
-    *(Column(status) for status in STATUSES),
+    Column("corrected_s", "S corrected", "count"),
+    Column("corrected_u", "U corrected", "count"),
+    Column("regressed_g", "G lost", "count"),
     Column("slots", "n", "count"),
     Column("problems", "distinct", "count"),
-    Column("repetitions"),
     Column("exposures", "N", "count"),
     Column("tokens", "L", "count"),
     Column("supervised_tokens", "supervised", "count"),
@@ -75,8 +66,14 @@ def build_training(findings: Findings) -> Section:
         for seed, model in condition.seeds.items()
     ]
     tables = [
-        Table("budgets", _BUDGET_COLUMNS, budgets, _BUDGET_NOTE),
-        Table("seeds", _SEED_COLUMNS, seeds, _SEEDS_NOTE, "Every condition and seed"),
+        Table("budgets", add_hidden(_BUDGET_COLUMNS, budgets), budgets, _BUDGET_NOTE),
+        Table(
+            "seeds",
+            add_hidden(_SEED_COLUMNS, seeds),
+            seeds,
+            _SEEDS_NOTE,
+            "Every condition and seed",
+        ),
     ]
     return Section("Training budgets", text, tables)
 
@@ -102,28 +99,18 @@ def _build_budget(condition: ConditionFindings, groups: Mapping[str, str]) -> Ro
 
 
 def _build_seed(condition: ConditionFindings, seed: int, model: SeedFindings) -> Row:
-    parts, budget = model.decomposition, model.budget
+    parts, budget = model.decomposition, asdict(model.budget)
     return {
         "label": condition.label,
         "condition": condition.name,
         "seed": seed,
         "pass_at_1": parts.pass_at_1,
         "correct": parts.correct,
-        "n": parts.n,
-        "S_corrected": parts.corrected_s,
-        "n_S": parts.n_s,
-        "U_corrected": parts.corrected_u,
-        "n_U": parts.n_u,
-        "G_regressed": parts.regressed_g,
-        "n_G": parts.n_g,
+        **asdict(parts),
         **model.verdicts,
-        "slots": budget.n,
+        "slots": budget.pop("n"),
         "problems": model.problems,
-        "repetitions": budget.repetitions,
-        "exposures": budget.exposures,
-        "tokens": budget.tokens,
-        "supervised_tokens": budget.supervised_tokens,
-        "steps": budget.steps,
+        **budget,
         "unverified": model.unverified,
         "trained_as": model.trained_as,
     }
