@@ -248,7 +248,7 @@ def test_run_without_training_has_an_answer_and_the_search() -> None:
 
 def test_failures_show_reasons_and_responses() -> None:
     example = FailedResponse("audit", "p1", -1, "fail", "no box", " \u202e" + "x" * 900, "7")
-    group = Failures("audit", {"fail": 9, "pass": 1}, ((("fail", "no box"), 9),), (example,))
+    group = Failures("audit", 10, ((("fail", "no box"), 9),), (example,))
     results = build_results(planted.build_inputs(sizes=SMALL, failures=(group,)))
     (reason,) = results["failures"]
     assert (reason["reason"], reason["responses"], reason["share"]) == ("no box", 9, 0.9)

@@ -137,7 +137,7 @@ def build_episodes(facts: EpisodeFacts, inputs: ReportInputs) -> Section:
         row = {column.key: getattr(repeats, column.key) for column in columns}
         tables.append(Table("executions", columns, [row], _EXECUTIONS_NOTE))
         if repeats.named:
-            places = ", ".join(": ".join(place) for place in repeats.named)
+            places = ", ".join(repeats.named)
             warnings.append(f"executions of the same programs differ, for example {places}")
     return Section("Episodes", tables=tables, warnings=warnings)
 
