@@ -54,8 +54,8 @@ def test_run_uses_selector_section_and_experiment(installed_package: Path, tmp_p
         "--set", "experiments.answer_lengths={}", "--set", "executor.workers=1",
         env={"PYTHONPATH": str(installed_package)},
     )  # fmt: skip
-    report = (tmp_path / "run/report/report.md").read_text()
-    assert "Example section: 1 conditions were compared." in report
+    report = (tmp_path / "run/report/index.md").read_text()
+    assert "1 conditions were compared." in report
     assert "## Answer lengths" in report
     assert (tmp_path / "run/answer_lengths/hardest_recovered-seed13.json").exists()
     assert (tmp_path / "run/selections/hardest_recovered-seed13.parquet").exists()

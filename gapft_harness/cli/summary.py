@@ -33,7 +33,7 @@ def print_summary(path: Path, console: Console | None = None) -> None:
     """
     results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     (run,) = results["run"]
-    text = [run["answer"], _describe_audit(run, results["states"])]
+    text = [run["answer"], _describe_audit(run, results)]
     tables = [_build_table(CONDITION_COLUMNS, results["conditions"], _NOTE)]
     sections = [Section("", text, tables, warnings=results["warnings"])]
     if failures := results.get("failures"):
@@ -43,11 +43,13 @@ def print_summary(path: Path, console: Console | None = None) -> None:
     print_sections(sections, console or Console(highlight=False))
 
 
-def _describe_audit(run: Mapping[str, Any], states: Sequence[Row]) -> str:
-    sizes = ", ".join(
-        f"{row['state']} {row['problems']:,}" for row in states if row["split"] == "audit"
-    )
-    return f"{run['task']}: {run['problems']:,} audit problems, K = {run['k']}; {sizes}."
+def _describe_audit(run: Row, results: Mapping[str, Any]) -> str:
+    """Describe the audit, and its judge where it describes itself."""
+    parts = [f"{run['task']}: {run['problems']:,} audit problems, K = {run['k']}"]
+    states = (row for row in results["states"] if row["split"] == "audit")
+    parts.append(", ".join(f"{row['state']} {row['problems']:,}" for row in states))
+    parts += [r["value"] for r in results["facts"] if r["setting"] == "judged_by.audit.judge"]
+    return f"{'; '.join(parts)}."
 
 
 def _describe_responses(rows: Sequence[Row]) -> Iterator[str]:

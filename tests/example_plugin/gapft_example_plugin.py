@@ -1,6 +1,6 @@
 """An example of a packaged plugin: a selector, a verifier and a report section."""
 
-from gapft_harness.api import Verdict, hookimpl
+from gapft_harness.api import Section, Verdict, hookimpl
 
 
 def hardest_recovered(pool, n, rng):
@@ -27,8 +27,9 @@ class EndsWith:
 
 
 def count_conditions(results):
-    """Return the text of the report section."""
-    return f"Example section: {len(results['conditions'])} conditions were compared."
+    """Return the report section."""
+    conditions = len(results["conditions"]) - 1  # without the source
+    return Section("Example section", [f"{conditions} conditions were compared."])
 
 
 @hookimpl

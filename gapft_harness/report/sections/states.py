@@ -122,7 +122,9 @@ def build_reach(inputs: ReportInputs, findings: Findings) -> Section:
         titles = [Column("K", "K", "count"), Column("problems", "recovered", "count")]
         folded = "Training problems by K"
         tables.append(Table("recovered", titles, rows, _RECOVERED_NOTE, folded))
-    return Section("What search reaches", tables=tables, figures=[_draw_curve(inputs, findings)])
+    fault = search.verdicts.voting_fault
+    text = [f"maj@K is not shown: {fault}."] if fault else []
+    return Section("What search reaches", text, tables, [_draw_curve(inputs, findings)])
 
 
 def _draw_curve(inputs: ReportInputs, findings: Findings) -> Figure:
