@@ -79,7 +79,7 @@ class SearchFindings:
             yield {**row, "gain": self.majority_gain}
 
 
-def compute_search_findings(verdicts: Verdicts, endings: Endings | None = None) -> SearchFindings:
+def compute_search(verdicts: Verdicts, endings: Endings | None = None) -> SearchFindings:
     """Compute all findings from verdicts.
 
     Args:

@@ -18,7 +18,7 @@ from gapft_harness.cli.main import app
 from gapft_harness.gap.page import build_run_page
 from gapft_harness.gap.prospects import Advice, Plan, advise
 from gapft_harness.gap.searched import SearchedRun
-from gapft_harness.outcomes.searches import Endings, SearchFindings, compute_search_findings
+from gapft_harness.outcomes.searches import Endings, SearchFindings, compute_search
 from gapft_harness.outcomes.verdicts import Verdicts
 from gapft_harness.presentation.page import Page
 from tests.kit.command import succeed
@@ -76,10 +76,10 @@ def test_gap_matches_report_and_leaves_run_unchanged(
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
     report = json.loads((finished / "report/results.json").read_text())
     results = json.loads((tmp_path / "out/results.json").read_text())
-    for split, states in (
-        ("pool", report["pool"]["states"]),
-        ("audit", report["source"]["states"]),
-    ):
+    for split in ("pool", "audit"):
+        states = {
+            row["state"]: row["problems"] for row in report["states"] if row["split"] == split
+        }
         counts = {
             row["state"]: row["problems"] for row in results["states"] if row["view"] == split
         }
@@ -112,8 +112,7 @@ def test_needs_only_finished_search(run: Path) -> None:
 
 def compute_split_findings(run: SearchedRun) -> dict[str, SearchFindings]:
     return {
-        name: compute_search_findings(split, run.endings.get(name))
-        for name, split in run.splits.items()
+        name: compute_search(split, run.endings.get(name)) for name, split in run.splits.items()
     }
 
 
@@ -179,14 +178,14 @@ def test_nothing_to_train_on() -> None:
 
 def test_intervals_have_a_width_without_variation() -> None:
     for share in (0, 1):
-        findings = compute_search_findings(build_split([share] * 12, np.full((12, 8), share)))
+        findings = compute_search(build_split([share] * 12, np.full((12, 8), share)))
         estimates = [
             *(findings.greedy, *findings.pass_at, *findings.gains, *findings.shares.values())
         ]
         assert all(estimate.high > estimate.low for estimate in estimates)
-    assert compute_search_findings(
-        build_split([0] * 12, np.zeros((12, 2)))
-    ).greedy.high == pytest.approx(0.2425, abs=1e-4)
+    assert compute_search(build_split([0] * 12, np.zeros((12, 2)))).greedy.high == pytest.approx(
+        0.2425, abs=1e-4
+    )
 
 
 def test_votes_need_answers_of_all_samples() -> None:

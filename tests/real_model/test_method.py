@@ -171,7 +171,7 @@ def test_compare_agrees_with_the_report(folder: Path) -> None:
     succeed("compare", "before", "after", "--out", "compared", cwd=folder)
     compared = json.loads((folder / "compared" / "results.json").read_text("utf-8"))
     source, gapft = read_results(folder / "run")["conditions"]
-    [pair] = compared["pairs"]
+    [pair] = compared["models"]
     assert (pair["before"], pair["after"]) == (source["pass_at_1"], gapft["pass_at_1"])
 
 

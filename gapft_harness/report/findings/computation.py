@@ -25,7 +25,7 @@ from gapft_harness.analysis.pass_at_k import k_equivalent
 from gapft_harness.analysis.resampling import Resampled, Scores, resample
 from gapft_harness.core.records import SOURCE, Arm, Budget, State
 from gapft_harness.core.streams import Stream
-from gapft_harness.outcomes.searches import SearchFindings, compute_search_findings
+from gapft_harness.outcomes.searches import SearchFindings, compute_search
 from gapft_harness.outcomes.verdicts import Verdicts
 from gapft_harness.recipe.conditions import find_own_settings
 from gapft_harness.report.findings.replicates import Retraining, compare_replicates
@@ -280,7 +280,7 @@ def compute_findings(inputs: ReportInputs, ordered: Sequence[str] = ()) -> Findi
     ordered = ordered or _order_conditions(inputs)
     lead = ordered[0] if ordered else ""
     source = SourceFindings(
-        compute_search_findings(inputs.audit.verdicts), count_codes(inputs.audit.deployed.statuses)
+        compute_search(inputs.audit.verdicts), count_codes(inputs.audit.deployed.statuses)
     )
     if not names:
         return Findings(source, inputs.pool_states, {}, (), lead)
