@@ -224,20 +224,6 @@ class Findings:
             if not all(entry.trained_as in arms for entry in condition.seeds.values())
         }
 
-    @property
-    def groups(self) -> list[list[ConditionFindings]]:
-        """The conditions with matched budgets, grouped by budget."""
-        groups: list[list[ConditionFindings]] = []
-        for condition in self.conditions.values():
-            group = next(
-                (group for group in groups if is_budget_matched(group[0], condition)), None
-            )
-            if group is not None:
-                group.append(condition)
-            elif condition.matched:
-                groups.append([condition])
-        return groups
-
     def list_sides(self, contrast: Contrast) -> list[ConditionFindings]:
         """Return the conditions of a contrast, without the source."""
         return [self.conditions[name] for name in (contrast.a, contrast.b) if name != SOURCE]

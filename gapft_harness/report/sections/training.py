@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from fractions import Fraction
 from statistics import fmean
 
-from gapft_harness.presentation.content import Column, Row, Section, Table, add_hidden, format_value
-from gapft_harness.report.findings.computation import ConditionFindings, Findings, SeedFindings
+from gapft_harness.presentation.content import Column, Row, Section, Table, add_hidden
+from gapft_harness.report.findings.computation import (
+    ConditionFindings,
+    Findings,
+    SeedFindings,
+    is_budget_matched,
+)
 
 _BUDGET_NOTE = (
     "n example slots, N exposures, L processed tokens (mean over seeds), J optimizer steps "
-    "(Equation 7). Budgets are computed before training and enforced: conditions of a group have "
-    "the same n, N and J; a dash: the condition has its own budget. Online training does not use "
-    "the examples; they determine J."
+    "(Equation 7). Budgets are computed before training and enforced: conditions with the budget "
+    "of the same condition have the same n, N and J; a dash: its own budget. Online training does "
+    "not use the examples; they determine J."
 )
 _SEEDS_NOTE = (
     "S, U corrected and G lost: audit problems of each state whose outcome changed. Trained as: "
@@ -23,7 +26,7 @@ _SEEDS_NOTE = (
 )
 _BUDGET_COLUMNS = (
     Column("label", "condition"),
-    Column("group", "group"),
+    Column("group", "budget of"),
     Column("slots", "n", "count"),
     Column("exposures", "N", "count"),
     Column("tokens", "L", "count"),
@@ -49,48 +52,36 @@ _SEED_COLUMNS = (
 
 def build_training(findings: Findings) -> Section:
     """Build the section on budgets."""
-    spreads = [measure_token_spread(group)[2] for group in findings.groups if len(group) > 1]
-    text = []
-    if spreads:
-        spread = format_value(max(spreads), "share")
-        text.append(f"Processed tokens L differ by at most {spread} within a group.")
-    groups = {
-        condition.name: str(number)
-        for number, group in enumerate(findings.groups, start=1)
-        for condition in group
-    }
-    budgets = [_build_budget(condition, groups) for condition in findings.conditions.values()]
+    conditions = findings.conditions.values()
+    budgets = [
+        _build_budget(condition, _find_group(condition, findings)) for condition in conditions
+    ]
     seeds = [
         _build_seed(condition, seed, model)
-        for condition in findings.conditions.values()
+        for condition in conditions
         for seed, model in condition.seeds.items()
     ]
     tables = [
         Table("budgets", add_hidden(_BUDGET_COLUMNS, budgets), budgets, _BUDGET_NOTE),
-        Table(
-            "seeds",
-            add_hidden(_SEED_COLUMNS, seeds),
-            seeds,
-            _SEEDS_NOTE,
-            "Every condition and seed",
-        ),
+        Table("seeds", add_hidden(_SEED_COLUMNS, seeds), seeds, _SEEDS_NOTE, "Every seed"),
     ]
-    return Section("Training budgets", text, tables)
+    return Section("Training budgets", tables=tables)
 
 
-def measure_token_spread(group: Sequence[ConditionFindings]) -> tuple[int, int, Fraction]:
-    """Return the fewest and the most processed tokens L, and their relative difference."""
-    counts = [budget.tokens for condition in group for budget in condition.budgets]
-    low, high = min(counts), max(counts)
-    return low, high, Fraction(high - low, max(low, 1))
+def _find_group(condition: ConditionFindings, findings: Findings) -> str | None:
+    """Find the first condition with a matched budget, which names the group; None: its own."""
+    matched = (
+        other.label for other in findings.conditions.values() if is_budget_matched(other, condition)
+    )
+    return next(matched, None)
 
 
-def _build_budget(condition: ConditionFindings, groups: Mapping[str, str]) -> Row:
+def _build_budget(condition: ConditionFindings, group: str | None) -> Row:
     first = condition.budgets[0]  # n, N and J are the same for all seeds
     return {
         "label": condition.label,
         "condition": condition.name,
-        "group": groups.get(condition.name),
+        "group": group,
         "slots": first.n,
         "exposures": first.exposures,
         "tokens": round(fmean(budget.tokens for budget in condition.budgets)),
