@@ -145,13 +145,14 @@ def build_episodes(facts: EpisodeFacts, inputs: ReportInputs) -> Section:
 def _build_episode_row(counts: EpisodeCounts, ends: Sequence[str]) -> Row:
     is_source = counts.who == SOURCE
     total = max(counts.total, 1)
-    shares = {end: Fraction(count, total) for end, count in zip(ends, counts.ended, strict=True)}
+    ended = dict(zip(ends, counts.ended, strict=True))
     return {
         "label": f"source, {counts.kind}" if is_source else condition_name(counts.who),
         "who": counts.who,
         "kind": counts.kind,
         "episodes": counts.total,
-        **shares,
+        **{end: Fraction(count, total) for end, count in ended.items()},
+        **{f"ended_at_{end}": count for end, count in ended.items()},
         "passed": counts.passed,
         "passed_share": Fraction(counts.passed, total),
         "passed_public_tests_alone": counts.public_only,

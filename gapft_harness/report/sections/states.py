@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from gapft_harness.analysis.decomposition import STABLE_ITEMS
+from gapft_harness.analysis.decomposition import STABLE_ITEMS, Decomposition
 from gapft_harness.analysis.estimate import Estimate, estimate_share
 from gapft_harness.analysis.pass_at_k import list_reported_k
 from gapft_harness.core.records import State
@@ -62,18 +62,25 @@ def build_decomposition(findings: Findings) -> Section:
         {
             "label": condition.label,
             "condition": name,
-            "kappa_S": condition.mean.kappa_s,
-            "kappa_U": condition.mean.kappa_u,
-            "rho_G": condition.mean.rho_g,
-            "term_S": condition.mean.terms.s,
-            "term_U": condition.mean.terms.u,
-            "term_G": condition.mean.terms.g,
+            **list_rates(condition.mean),
         }
         for name, condition in findings.conditions.items()
     ]
     columns = add_hidden([Column("label", "condition"), *rates, *terms], rows)
     table = Table("decomposition", columns, rows, _DECOMPOSITION_NOTE)
     return Section("Where the change comes from", tables=[table], figures=[_draw_flows(findings)])
+
+
+def list_rates(parts: Decomposition) -> Row:
+    """List the rates within each state, and the terms of the change (Equations 8 and 9)."""
+    return {
+        "kappa_S": parts.kappa_s,
+        "kappa_U": parts.kappa_u,
+        "rho_G": parts.rho_g,
+        "term_S": parts.terms.s,
+        "term_U": parts.terms.u,
+        "term_G": parts.terms.g,
+    }
 
 
 def _draw_flows(findings: Findings) -> Figure:

@@ -12,6 +12,7 @@ from gapft_harness.report.findings.computation import (
     SeedFindings,
     is_budget_matched,
 )
+from gapft_harness.report.sections.states import list_rates
 
 _BUDGET_NOTE = (
     "n example slots, N exposures, L processed tokens (mean over seeds), J optimizer steps "
@@ -98,6 +99,7 @@ def _build_seed(condition: ConditionFindings, seed: int, model: SeedFindings) ->
         "pass_at_1": parts.pass_at_1,
         "correct": parts.correct,
         **asdict(parts),
+        **list_rates(parts),
         **model.verdicts,
         "slots": budget.pop("n"),
         "problems": model.problems,
