@@ -82,8 +82,8 @@ class Table:
 
     @property
     def titled(self) -> list[Column]:
-        """The columns of the page; without any, the table is in files only."""
-        return [column for column in self.columns if column.title is not None]
+        """The columns of the page; without any, or without rows, the table is in files only."""
+        return [column for column in self.columns if column.title is not None and self.rows]
 
     def list_entries(self) -> list[dict[str, Any]]:
         """List the rows for results.json and the CSV file, unrounded, with equal keys."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from fractions import Fraction
 
 from gapft_harness.core.records import (
@@ -90,14 +91,12 @@ def build_failures(inputs: ReportInputs) -> Section:
     ]
     examples = [
         {
-            "where": example.where,
-            "problem_id": example.problem_id,
+            **asdict(example),
             "decode": (
                 name_decode(inputs.deployment)
                 if example.index == GREEDY
                 else f"sample {example.index}"
             ),
-            "status": example.status,
             "reason": shorten(" ".join(example.reason.split()), _MAX_CHARS),
             "text": shorten(example.text, _MAX_CHARS),
             "gold": shorten(example.gold, _MAX_CHARS),
