@@ -91,15 +91,13 @@ if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these impor
     from gapft_harness.recipe.conditions import Condition, conditions_of
     from gapft_harness.recipe.recipe import Recipe
     from gapft_harness.recipe.sections import RecipeSection, Training
-    from gapft_harness.report.findings.computation import Contrast
     from gapft_harness.report.findings.computation import Findings as ReportFindings
-    from gapft_harness.report.names import condition_name
     from gapft_harness.report.part import Part
-    from gapft_harness.report.reading.adapters import SCALED, read_decided, stacked
+    from gapft_harness.report.reading.adapters import read_decided, stacked
     from gapft_harness.report.reading.adapters import find_tables as decided_tables
     from gapft_harness.report.reading.answers import Answers, answers_or_why
     from gapft_harness.report.reading.audits import read_decisions, read_samples
-    from gapft_harness.report.reading.columns import PASS, codes, count_codes
+    from gapft_harness.report.reading.columns import PASS
     from gapft_harness.report.reading.columns import read_columns as read_columns
     from gapft_harness.report.reading.inputs import ReportInputs
     from gapft_harness.run_directory import layout
@@ -295,8 +293,6 @@ __all__ += [  # noqa: RUF022 - grouped by use, with descriptions
     "ReportInputs",  # the content of a run, as read by the report
     "ReportFindings",  # the figures that the report computed
     "Row",  # a row of a table: values by the keys of columns
-    "condition_name",  # formats the name of a condition
-    "Contrast",  # the difference of two conditions: interval, parts by state
     "Condition",  # the settings of a condition
     "conditions_of",  # reads the conditions from the recipe in a manifest
     "Training",  # the settings of training
@@ -306,8 +302,6 @@ __all__ += [  # noqa: RUF022 - grouped by use, with descriptions
     "CALIBRATION",  # the split on which adapter scaling chooses
     "STATUSES",  # the statuses of verdicts, in the order of their codes
     "PASS",  # the code of a verdict that passes
-    "codes",  # converts statuses to codes
-    "count_codes",  # counts verdicts by status
     "read_decisions",  # reads codes of decisions by problem, and checks the problems
     "read_samples",  # reads which samples of a table passed
     "read_columns",  # reads columns of a sealed table as lists
@@ -318,7 +312,6 @@ __all__ += [  # noqa: RUF022 - grouped by use, with descriptions
     # For states by other samples, and for scaled adapters
     "Window",  # a range of samples
     "OfAdapters",  # a RecipeSection with the key adapters: trained or scaled
-    "SCALED",  # the sentence of the report on scaled adapters
     "read_decided",  # reads by arm which decodes of audit problems pass
     "decided_tables",  # the paths of these decisions
     "stacked",  # stacks the arrays of a condition's arms by seed
