@@ -87,14 +87,14 @@ if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these impor
     from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
     from gapft_harness.lm_eval_bridge.stock import StockTask
     from gapft_harness.outcomes.samples import Sample
-    from gapft_harness.presentation.content import Column, Row, Section, Table
+    from gapft_harness.presentation.content import Column, Row, Table
     from gapft_harness.recipe.conditions import Condition, conditions_of
     from gapft_harness.recipe.recipe import Recipe
     from gapft_harness.recipe.sections import RecipeSection, Training
     from gapft_harness.report.findings.computation import Findings as ReportFindings
     from gapft_harness.report.part import Part
-    from gapft_harness.report.reading.adapters import read_decided, stacked
     from gapft_harness.report.reading.adapters import find_tables as decided_tables
+    from gapft_harness.report.reading.adapters import read_decided, stacked
     from gapft_harness.report.reading.answers import Answers, answers_or_why
     from gapft_harness.report.reading.audits import read_decisions, read_samples
     from gapft_harness.report.reading.columns import PASS
@@ -219,7 +219,6 @@ __all__ = [  # noqa: RUF022 - grouped by use, with descriptions
     "read_examples",  # reads the training set of an arm
     "read_judged",  # reads responses.parquet or a table of decisions
     "Part",  # the base class of an experiment's part of the report
-    "Section",  # a heading with paragraphs and tables
     "Table",  # rows under columns, for the page, results.json and a CSV file
     "Column",  # one quantity of a table: key, title, format
 ]

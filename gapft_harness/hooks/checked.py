@@ -24,7 +24,7 @@ from gapft_harness.hooks.protocols import (
 from gapft_harness.hooks.registration import Registration, find_owner
 
 if TYPE_CHECKING:  # loads numpy
-    from gapft_harness.presentation.content import Section
+    from gapft_harness.presentation.content import Table
 
 _TOKENS_FROM = get_args(TokensFrom)
 
@@ -238,15 +238,16 @@ class CheckedExecutor:
             self._executor.close()
 
 
-def build_checked_section(entry: Registration) -> Callable[[Mapping[str, Any]], Section]:
-    """Wrap a report section so that its result is checked to be a section."""
-    from gapft_harness.presentation.content import Section
+def build_checked_section(entry: Registration) -> Callable[[Mapping[str, Any]], list[Table]]:
+    """Wrap a report section so that its result is checked to be tables."""
+    from gapft_harness.presentation.content import Table
 
-    def build(results: Mapping[str, Any]) -> Section:
+    def build(results: Mapping[str, Any]) -> list[Table]:
         with entry.wrap_errors():
-            section = entry.value(results)
-        if not isinstance(section, Section):
-            raise entry.contract_error(f"returned {short(section)}; expected a Section")
-        return section
+            tables = list(entry.value(results))
+        for table in tables:
+            if not isinstance(table, Table):
+                raise entry.contract_error(f"returned {short(table)}; expected tables")
+        return tables
 
     return build

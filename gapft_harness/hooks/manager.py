@@ -43,7 +43,7 @@ from gapft_harness.hooks.thoughts import (
 )
 
 if TYPE_CHECKING:  # loads numpy
-    from gapft_harness.presentation.content import Section
+    from gapft_harness.presentation.content import Table
 
 __all__ = [
     "KINDS",
@@ -261,10 +261,10 @@ class Plugins:
             )
         return next(iter([*plugin_readers, *readers]), None)
 
-    def list_report_sections(self) -> list[Callable[[Mapping[str, Any]], Section]]:
-        """List the plugins' report sections, checked, by name."""
+    def list_report_sections(self) -> dict[str, Callable[[Mapping[str, Any]], list[Table]]]:
+        """Map the titles of the plugins' report sections, sorted, to their checked functions."""
         names = self._by_kind["report section"]
-        return [build_checked_section(names[name]) for name in sorted(names)]
+        return {name: build_checked_section(names[name]) for name in sorted(names)}
 
 
 def load_plugins(files: Sequence[str] = ()) -> Plugins:

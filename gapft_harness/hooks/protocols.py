@@ -28,7 +28,7 @@ from gapft_harness.core.records import (
 from gapft_harness.core.streams import Stream
 
 if TYPE_CHECKING:  # loads numpy
-    from gapft_harness.presentation.content import Section
+    from gapft_harness.presentation.content import Table
 
 P = ParamSpec("P")
 
@@ -563,9 +563,11 @@ class RegisterExecutor(Protocol):
 
 
 class RegisterReportSection(Protocol):
-    """Registers a section: a function from the content of results.json to ``api.Section``."""
+    """Registers a section: its title, and a function from results.json's content to tables."""
 
-    def __call__(self, name: str, build: Callable[[Mapping[str, Any]], Section]) -> None: ...
+    def __call__(
+        self, name: str, build: Callable[[Mapping[str, Any]], Iterable[Table]]
+    ) -> None: ...
 
 
 class RegisterExperiment(Protocol):

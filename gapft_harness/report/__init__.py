@@ -8,7 +8,7 @@ report is written completely or not at all. Importing this package does not load
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from gapft_harness.core.files import not_writable_error
 
 if TYPE_CHECKING:
     from gapft_harness.presentation.page import Page
-    from gapft_harness.report.document import ReportSection
+    from gapft_harness.report.document import PluginSections
     from gapft_harness.report.reading.inputs import ReportInputs
 
 __all__ = ["replace_folder", "require_replaceable", "write_report"]
@@ -31,7 +31,7 @@ _ENTRIES = {
 
 
 def write_report(
-    inputs: ReportInputs, folder: Path, plugin_sections: Sequence[ReportSection] = ()
+    inputs: ReportInputs, folder: Path, plugin_sections: PluginSections | None = None
 ) -> Page:
     """Write the folder of a report, and replace an earlier report.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,12 +26,12 @@ from gapft_harness.report.sections.settings import build_settings
 from gapft_harness.report.sections.states import build_decomposition, build_reach
 from gapft_harness.report.sections.training import build_training
 
-#: A plugin's report section: a function from the content of results.json to the section.
-ReportSection = Callable[[Mapping[str, Any]], Section]
+#: Sections of plugins: by title, a function from the content of results.json to the tables.
+PluginSections = Mapping[str, Callable[[Mapping[str, Any]], Iterable[Table]]]
 
 
 def build_page(
-    inputs: ReportInputs, findings: Findings, plugin_sections: Sequence[ReportSection] = ()
+    inputs: ReportInputs, findings: Findings, plugin_sections: PluginSections | None = None
 ) -> Page:
     """Build the page of a report, without the page of every problem.
 
@@ -55,7 +55,10 @@ def build_page(
     if plugin_sections:
         results = page.list_results()
         # Each gets a copy, so that a plugin cannot change the input of another plugin.
-        added = [build(copy.deepcopy(results)) for build in plugin_sections]
+        added = [
+            Section(title, tables=list(build(copy.deepcopy(results))))
+            for title, build in plugin_sections.items()
+        ]
         page = replace(page, sections=[*sections, *added, *last])
     names = [table.name for table in page.tables]
     if repeated := [name for name in names if names.count(name) > 1]:

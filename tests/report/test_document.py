@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +14,7 @@ import pytest
 
 from gapft_harness.core.errors import PluginError
 from gapft_harness.core.streams import derive_key
-from gapft_harness.presentation.content import Column, Section, Table
+from gapft_harness.presentation.content import Column, Table
 from gapft_harness.report.document import build_page
 from gapft_harness.report.findings.computation import compute_findings
 from gapft_harness.report.part import Part
@@ -321,15 +324,15 @@ def test_experiment_adds_a_section_where_it_belongs() -> None:
 def test_plugin_section_sees_the_results_and_cannot_change_them() -> None:
     inputs = planted.build_inputs(sizes=SMALL)
 
-    def build(results: dict[str, Any]) -> Section:
-        names = [row["condition"] for row in results["conditions"]]
-        results.clear()
-        return Section("Extra", [f"{len(names)} rows"], [Table("extra", [Column("n")], [{"n": 1}])])
+    def build(results: Mapping[str, Any]) -> list[Table]:
+        rows = [{"n": len(results["conditions"])}]
+        results["conditions"].clear()
+        return [Table("extra", [Column("n")], rows)]
 
-    page = build_page(inputs, compute_findings(inputs), [build, lambda results: Section("Two")])
-    assert page.sections[-4].text == ["5 rows"]
-    assert page.sections[-3].title == "Two"
-    assert page.list_results()["extra"] == [{"n": 1}]
+    sections = {"Extra": build, "More": lambda results: iter([])}
+    page = build_page(inputs, compute_findings(inputs), sections)
+    assert [section.title for section in page.sections[-4:-2]] == ["Extra", "More"]
+    assert page.list_results()["extra"] == [{"n": 5}]
     assert page.list_results()["conditions"]
 
 
@@ -358,3 +361,17 @@ def test_published_decode_is_compared_in_conditions() -> None:
     row = find_row(results["paper"], figure="pass_at_1")
     gapft = find_row(results["conditions"], condition="gapft")
     assert row["here"] == pytest.approx(100 * gapft["pass_at_1"])
+
+
+def test_documented_section_works() -> None:
+    docs = Path(__file__).parents[2] / "docs" / "report.md"
+    code = re.findall(r"```python\n(.*?)```", docs.read_text("utf-8"), re.S)[0]
+    names: dict[str, Any] = {}
+    sections: dict[str, Any] = {}
+    exec(code, names)
+    names["register_report_sections"](sections.__setitem__)
+    inputs = planted.build_inputs(sizes=SMALL)
+    page = build_page(inputs, compute_findings(inputs), sections)
+    rates = [row["rho_G"] for row in page.list_results()["regressions"]]
+    assert rates == sorted(rates)
+    assert len(rates) == len(inputs.conditions)
