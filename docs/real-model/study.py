@@ -24,12 +24,11 @@ from gapft_harness.analysis.decomposition import by_state
 from gapft_harness.analysis.estimate import Estimate, estimate_mean
 from gapft_harness.analysis.resampling import Scores, resample
 from gapft_harness.core.streams import Stream
-from gapft_harness.report.figures import render_figure
-from gapft_harness.report.figures.contrasts import forests
+from gapft_harness.presentation.figures import forest
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER.parent / "real-model.md"
-FIGURE = FOLDER.parent / "images" / "real-model.png"
+FIGURE = FOLDER.parent / "images" / "real-model.svg"
 SOURCE = "source"
 #: The condition of the gate, and its smallest gain.
 GATE, GATE_GAIN = "all_verified", 0.05
@@ -328,16 +327,11 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "\n".join(f"|{'|'.join(map(str, line))}|" for line in lines)
 
 
-def draw(study: Study) -> bytes:
-    """Draw the changes against the source and the predicted differences, as PNG."""
-
-    def build_row(label: str, difference: Difference) -> tuple[str, Estimate]:
-        return label, difference.estimate
-
-    against_source = [build_row(name, study.change(name)) for name in study.conditions]
-    predicted = [build_row(p.text, p.difference) for p in predict(study)]
-    panels = {"Against the source model": against_source, "Predictions": predicted}
-    return render_figure(PAGE.stem, lambda: forests(panels)).png
+def draw(study: Study) -> str:
+    """Draw the changes against the source and the predicted differences, as SVG."""
+    changes = [(f"{name} minus source", study.change(name).estimate) for name in study.conditions]
+    predicted = [(p.text, p.difference.estimate) for p in predict(study)]
+    return forest([*changes, *predicted], "points of Pass@1")
 
 
 def insert_parts(page: str, parts: dict[str, str]) -> str:
@@ -359,7 +353,7 @@ def main() -> None:
         case ["page"]:
             study = load()
             PAGE.write_text(insert_parts(PAGE.read_text(), render(study)))
-            FIGURE.write_bytes(draw(study))
+            FIGURE.write_text(draw(study))
         case _:
             raise SystemExit(__doc__)
 

@@ -12,9 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from gapft_harness.cli.options import Form
+from gapft_harness.presentation.content import format_duration
 from gapft_harness.presentation.page import Page
-from gapft_harness.report.rendering.document import Document
-from gapft_harness.report.rendering.wording import format_duration
 
 #: First word of a job's label -> (unit that it counts, activity before the first count).
 _JOB_WORDS = {
@@ -39,30 +38,6 @@ _MIN_JUDGING_S = 2.0
 
 #: Minimum width of a terminal, in characters, that shows bars beside the text.
 _MIN_WIDTH_FOR_BARS = 100
-
-
-def print_document(document: Document, *lines: str, form: Form = "terminal") -> None:
-    """Print a document and further lines to standard output; ignore a closed pipe.
-
-    Args:
-        document: the document.
-        lines: printed after it. For a form other than the terminal's they go to standard error,
-            so that standard output contains the document alone.
-        form: how the document is written.
-    """
-    import typer
-
-    from gapft_harness.report.rendering import terminal
-
-    with contextlib.suppress(BrokenPipeError, SystemExit):  # rich exits with 1
-        if form == "terminal":
-            terminal.print_sections(document.sections, Console(highlight=False))
-        else:
-            typer.echo(
-                document.to_markdown() if form == "markdown" else document.to_json(), nl=False
-            )
-        for line in lines:
-            typer.echo(line, err=form != "terminal")
 
 
 def print_page(page: Page, *lines: str, form: Form = "terminal") -> None:

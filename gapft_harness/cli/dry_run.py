@@ -30,8 +30,8 @@ from gapft_harness.hooks.registration import Registration, SamplerTraits
 from gapft_harness.recipe.called_plugins import check_names
 from gapft_harness.recipe.conditions import find_own_settings
 from gapft_harness.recipe.recipe import Recipe, build_sampler_settings, resolve_model_args
+from gapft_harness.report.names import format_own_setting
 from gapft_harness.report.reading.published import list_published
-from gapft_harness.report.rendering import wording
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import (
     CALIBRATION,
@@ -569,7 +569,7 @@ def _describe_stages(
         own = find_own_settings(recipe_json)[name]
         details = [*selector_names, *([f"n = {condition.n}"] if condition.n is not None else [])]
         details += [f"trains {originals[name]} again"] if name in originals else []
-        details += [wording.format_own_setting(key, value, k) for key, value in own.items()]
+        details += [format_own_setting(key, value, k) for key, value in own.items()]
         if has_own_budget(recipe, name, plugins):
             details.append("its own budget")
         elif own or isinstance(condition.n, int):

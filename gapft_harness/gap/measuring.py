@@ -13,7 +13,6 @@ import numpy as np
 
 from gapft_harness.core.identities import canonical_json
 from gapft_harness.core.records import CONTEXT_EXCEEDED, GREEDY, Problem, Verdict
-from gapft_harness.gap.findings import Endings
 from gapft_harness.gap.logs import (
     GREEDY_LOG,
     SAMPLES_LOG,
@@ -23,6 +22,7 @@ from gapft_harness.gap.logs import (
     write_results,
     write_rows,
 )
+from gapft_harness.outcomes.searches import Endings
 from gapft_harness.outcomes.verdicts import Verdicts, encode_answers
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory

@@ -9,13 +9,13 @@ from typing import Any
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.analysis.pass_at_k import list_reported_k
-from gapft_harness.gap.findings import GapFindings
 from gapft_harness.gap.logs import GREEDY_LOG, SAMPLES_LOG
 from gapft_harness.gap.measuring import MeasuredSearch
 from gapft_harness.gap.prospects import Advice
 from gapft_harness.gap.searched import SearchedRun
 from gapft_harness.outcomes.logs import Log, open_log
 from gapft_harness.outcomes.samples import VERDICT, Sample, list_filters, name_score
+from gapft_harness.outcomes.searches import SearchFindings
 from gapft_harness.presentation.content import Column, Figure, Row, Section, Table, format_value
 from gapft_harness.presentation.explorer import (
     Explored,
@@ -27,8 +27,8 @@ from gapft_harness.presentation.explorer import (
 )
 from gapft_harness.presentation.figures import lines
 from gapft_harness.presentation.page import Page
+from gapft_harness.report.names import STATE_NAMES, describe_deployment
 from gapft_harness.report.reading.audits import find_deployment
-from gapft_harness.report.rendering.wording import STATE_NAMES, describe_deployment
 
 #: The responses to a problem under one filter: the greedy one, and the samples.
 _Pair = tuple[list[Sample], list[Sample]]
@@ -62,7 +62,7 @@ class _Subject:
 
     task: str
     view: str
-    findings: Mapping[str, GapFindings]
+    findings: Mapping[str, SearchFindings]
     split: str
     judge: str
     facts: Mapping[str, Any]
@@ -71,12 +71,12 @@ class _Subject:
     notes: Sequence[str] = field(default_factory=list)
 
     @property
-    def first(self) -> GapFindings:
+    def first(self) -> SearchFindings:
         return next(iter(self.findings.values()))
 
 
 def build_task_page(
-    search: MeasuredSearch, findings: Mapping[str, GapFindings], advice: Advice
+    search: MeasuredSearch, findings: Mapping[str, SearchFindings], advice: Advice
 ) -> Page:
     """Build the page of a searched task, with a page of every problem.
 
@@ -126,7 +126,9 @@ def build_task_page(
     return _build_page(subject, advice, [items], explorer_page)
 
 
-def build_run_page(run: SearchedRun, findings: Mapping[str, GapFindings], advice: Advice) -> Page:
+def build_run_page(
+    run: SearchedRun, findings: Mapping[str, SearchFindings], advice: Advice
+) -> Page:
     """Build the page of a run's search.
 
     Args:
@@ -155,7 +157,7 @@ def _note_deployment(recipe: Mapping[str, Any]) -> Iterator[str]:
         yield f"{describe_deployment(deployment)} It is named greedy here."
 
 
-def _note_findings(view: str, findings: Mapping[str, GapFindings]) -> Iterator[str]:
+def _note_findings(view: str, findings: Mapping[str, SearchFindings]) -> Iterator[str]:
     for name, item in findings.items():
         if item.endings.errors:
             yield (
@@ -221,7 +223,7 @@ def _build_hidden(name: str, row: Row) -> Table:
     return Table(name, [Column(key) for key in row], [row])
 
 
-def _draw_curve(findings: GapFindings) -> Figure:
+def _draw_curve(findings: SearchFindings) -> Figure:
     curve = dict(enumerate(findings.pass_at, 1))
     k = findings.verdicts.k
     largest = format_value(findings.pass_at[-1], "share")
@@ -249,17 +251,11 @@ def _build_curve(subject: _Subject) -> Table:
     return Table("", columns, shown, _CURVE_NOTE)
 
 
-def _list_rates(findings: Mapping[str, GapFindings]) -> Iterator[Row]:
-    """Yield the greedy decode (k = 0), Pass@k for every k, and maj@K, of each filter or split."""
+def _list_rates(findings: Mapping[str, SearchFindings]) -> Iterator[Row]:
+    """Yield the rates of each filter or split."""
     for view, item in findings.items():
-        yield {"view": view, "label": "greedy", "k": 0, "rate": item.greedy}
-        for k, (rate, gain) in enumerate(zip(item.pass_at, item.gains, strict=True), 1):
-            row = {"view": view, "label": f"Pass@{k}", "k": k, "rate": rate}
-            yield row if k == 1 else {**row, "gain": gain}
-        if item.majority:
-            k = item.verdicts.k
-            row = {"view": view, "label": f"maj@{k}", "k": k, "rate": item.majority}
-            yield {**row, "gain": item.majority_gain}
+        for row in item.list_rates():
+            yield {"view": view, **row}
 
 
 def _build_states(subject: _Subject) -> Table:
@@ -340,7 +336,7 @@ def _build_details(subject: _Subject) -> Iterator[Table]:
 
 
 def _list_item_rows(
-    search: MeasuredSearch, findings: Mapping[str, GapFindings]
+    search: MeasuredSearch, findings: Mapping[str, SearchFindings]
 ) -> Iterator[tuple[object, ...]]:
     """Yield a row for each filter and problem."""
     for name, filter_findings in findings.items():
@@ -356,7 +352,7 @@ def _list_item_rows(
             yield name, problem, row, state, int(greedy), passing, search.k
 
 
-def build_explored(search: MeasuredSearch, findings: Mapping[str, GapFindings]) -> Explored:
+def build_explored(search: MeasuredSearch, findings: Mapping[str, SearchFindings]) -> Explored:
     """Build the content of explorer.html from both logs, with the chosen filter's verdicts.
 
     The states under the other filters are facts to filter by.

@@ -9,7 +9,7 @@ from typing import Literal
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.analysis.estimate import Estimate, estimate_share
 from gapft_harness.analysis.power import find_detectable_effect
-from gapft_harness.gap.findings import GapFindings
+from gapft_harness.outcomes.searches import SearchFindings
 from gapft_harness.presentation.content import format_value
 
 #: Share of decisions that differed between two trainings with the same seed and data, LogiQA 2.0
@@ -59,7 +59,7 @@ class Advice:
     items: int = 0
 
 
-def advise(plan: Plan, splits: Mapping[str, GapFindings], seeds: int) -> Advice:
+def advise(plan: Plan, splits: Mapping[str, SearchFindings], seeds: int) -> Advice:
     """Compare the possible gain of training with the effect that seeds and items can detect.
 
     There is no advice where a tenth of the responses is cut or has no readable answer. The largest
@@ -88,7 +88,7 @@ def advise(plan: Plan, splits: Mapping[str, GapFindings], seeds: int) -> Advice:
     return Advice(answer, reason, detectable, items)
 
 
-def describe_fault(splits: Mapping[str, GapFindings]) -> str:
+def describe_fault(splits: Mapping[str, SearchFindings]) -> str:
     """Describe what makes the figures of a split unfit for advice; empty if nothing does."""
     for split, findings in splits.items():
         endings = findings.endings
@@ -116,7 +116,7 @@ def _find_effect(plan: Plan, seeds: int, items: int) -> float | None:
 
 
 def _compare_gain(
-    plan: Plan, judged: GapFindings, seeds: int, items: int, effect: float | None
+    plan: Plan, judged: SearchFindings, seeds: int, items: int, effect: float | None
 ) -> tuple[Literal["too little data", "too small a gain", "worth training"], str]:
     gain = judged.shares["S"]
     problems = len(judged.verdicts.passing)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.gap.findings import Endings
+from gapft_harness.outcomes.searches import Endings
 from gapft_harness.outcomes.verdicts import Verdicts
 from gapft_harness.report.reading.audits import read_verdicts
 from gapft_harness.report.reading.endings import EndingCounts, read_endings

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, ParamSpec, Protocol
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol
 
 from gapft_harness.core.errors import PluginError
 from gapft_harness.core.records import (
@@ -26,6 +26,9 @@ from gapft_harness.core.records import (
     Verdict,
 )
 from gapft_harness.core.streams import Stream
+
+if TYPE_CHECKING:  # loads numpy
+    from gapft_harness.presentation.content import Table
 
 P = ParamSpec("P")
 
@@ -560,9 +563,11 @@ class RegisterExecutor(Protocol):
 
 
 class RegisterReportSection(Protocol):
-    """Registers a section: a function from the content of results.json to Markdown."""
+    """Registers a section: its title, and a function from results.json's content to tables."""
 
-    def __call__(self, name: str, render: Callable[[Mapping[str, Any]], str]) -> None: ...
+    def __call__(
+        self, name: str, build: Callable[[Mapping[str, Any]], Iterable[Table]]
+    ) -> None: ...
 
 
 class RegisterExperiment(Protocol):

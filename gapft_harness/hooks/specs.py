@@ -57,7 +57,7 @@ def register_executors(register: RegisterExecutor) -> None:
 
 @hookspec
 def register_report_sections(register: RegisterReportSection) -> None:
-    """``register(name, render)``: ``render(results)`` -> Markdown at the end of the report."""
+    """``register(title, build)``: ``build(results)`` -> tables of a section of the report."""
 
 
 @hookspec

@@ -13,9 +13,10 @@ from typing import Any, Literal
 
 from gapft_harness.analysis.estimate import Estimate
 
-#: How a value is shown: as it is, as a count, in percent, as a difference in percentage points, as
-#: a number or a difference of numbers with four digits, or as a p value.
-Format = Literal["text", "count", "share", "points", "number", "change", "p"]
+#: How a value is shown: as it is, as a problem's id with a link to the page of every problem, as a
+#: count, in percent, as a difference in percentage points, as a number or a difference of numbers
+#: with four digits, or as a p value.
+Format = Literal["text", "problem", "count", "share", "points", "number", "change", "p"]
 Row = Mapping[str, Any]
 
 _MINUS = "\N{MINUS SIGN}"
@@ -35,6 +36,11 @@ class Column:
     key: str
     title: str | None = None
     format: Format = "text"
+
+    @property
+    def is_word(self) -> bool:
+        """Whether its values are words, which are aligned left and may be wrapped."""
+        return self.format in ("text", "problem")
 
     def list_values(self, row: Row) -> Iterator[tuple[str, Any]]:
         """Yield the names and values of a row's cell for files: an estimate has three."""
@@ -77,8 +83,8 @@ class Table:
 
     @property
     def titled(self) -> list[Column]:
-        """The columns of the page; without any, the table is in files only."""
-        return [column for column in self.columns if column.title is not None]
+        """The columns of the page; without any, or without rows, the table is in files only."""
+        return [column for column in self.columns if column.title is not None and self.rows]
 
     def list_entries(self) -> list[dict[str, Any]]:
         """List the rows for results.json and the CSV file, unrounded, with equal keys."""
@@ -131,6 +137,13 @@ class Section:
         object.__setattr__(self, "anchor", "-".join(words))
 
 
+def add_hidden(columns: Sequence[Column], rows: Sequence[Row]) -> list[Column]:
+    """Add columns without a title for the other keys of the rows, which are in files only."""
+    declared = {column.key for column in columns}
+    keys = dict.fromkeys(key for row in rows for key in row if key not in declared)
+    return [*columns, *map(Column, keys)]
+
+
 def format_value(value: Any, format: Format) -> str:
     """Format a value: ``72.0% [66.0, 78.0]``, ``+2.3 [+0.4, +4.4]``, ``1,367``, ``<0.001``."""
     if isinstance(value, Estimate):
@@ -149,8 +162,15 @@ def format_value(value: Any, format: Format) -> str:
             return f"{float(value):+.4g}".replace("-", _MINUS) if value else "0"
         case "p":
             return "<0.001" if value < 0.001 else f"{value:.3f}"
-        case "text":
+        case "text" | "problem":
             return str(value)
+
+
+def format_duration(seconds: float) -> str:
+    """Format a duration: ``12 s``, ``3.4 min``, ``2.1 h``."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def _format_interval(estimate: Estimate, format: Format) -> str:

@@ -1,4 +1,4 @@
-"""The two figures of all pages: estimates in rows, and curves with bands."""
+"""The figures of all pages: estimates in rows, curves with bands, and outcomes by state."""
 
 from __future__ import annotations
 
@@ -116,6 +116,40 @@ def lines(
         _name_lines(axes, labels)
 
     return _draw_svg(draw, 2.9)
+
+
+def flows(rows: Mapping[str, Sequence[float]]) -> str:
+    """Draw what happened to the problems of each state as stacked bars, as SVG.
+
+    Args:
+        rows: by the name of a state, from the top: the shares of all problems that stay right, are
+            corrected, are lost, and stay wrong, from 0 to 1.
+    """
+    kinds = {
+        "stays right": palette.RIGHT_PALE,
+        "corrected": palette.RIGHT,
+        "lost": palette.WRONG,
+        "stays wrong": palette.WRONG_PALE,
+    }
+
+    def draw(axes: Axes) -> None:
+        for y, shares in enumerate(rows.values()):
+            start, texts = 0.0, []
+            for (kind, colour), share in zip(kinds.items(), shares, strict=True):
+                axes.barh(y, 100 * share, left=start, color=colour, height=0.62)
+                start += 100 * share
+                if share:
+                    texts.append(f"{100 * share:.1f} {kind}")
+            axes.annotate(
+                ", ".join(texts), (1.02, y), xycoords=("axes fraction", "data"), va="center"
+            )
+        axes.set_yticks(range(len(rows)), [make_visible(name) for name in rows])
+        axes.invert_yaxis()
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        axes.set_xlabel("share of all problems, %")
+
+    return _draw_svg(draw, 0.36 * len(rows) + 0.8)
 
 
 def _name_lines(axes: Axes, labels: Sequence[tuple[float, str, str]]) -> None:

@@ -14,6 +14,7 @@ from importlib.resources import files
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 from gapft_harness.core.files import format_json, replace_file
 from gapft_harness.core.text import replace_surrogates, replace_text_surrogates
@@ -125,6 +126,12 @@ class Page:
         print_sections(self.sections, console)
 
 
+def link_problem(problem_id: str) -> str:
+    """Return the address that opens a problem on the page of every problem."""
+    fragment = urlencode({"open": replace_text_surrogates(make_visible(problem_id))})
+    return f"{EXPLORER}#{fragment}"
+
+
 def escape_markdown(text: str) -> str:
     """Escape a text so that Markdown shows it unchanged and on one line."""
     one_line = " ".join(make_visible(text).split())
@@ -143,7 +150,7 @@ def _render_markdown(section: Section) -> Iterator[str]:
     for table in section.tables:
         if columns := table.titled:
             titles = [column.title or "" for column in columns]
-            rule = [":--" if column.format == "text" else "--:" for column in columns]
+            rule = [":--" if column.is_word else "--:" for column in columns]
             rows = [[column.format_cell(row) for column in columns] for row in table.rows]
             cells = [map(escape_markdown, titles), rule, *(map(escape_markdown, r) for r in rows)]
             yield "\n".join(f"| {' | '.join(line)} |" for line in cells)
@@ -195,6 +202,7 @@ def create_environment() -> Environment:
     environment.filters["css"] = Markup
     environment.filters["digest"] = _hash_source
     environment.filters["prose"] = _join_intervals
+    environment.filters["problem"] = link_problem
     environment.filters["light"] = lambda figure: _encode_picture(figure.svg)
     environment.filters["dark"] = lambda figure: _encode_picture(palette.darken(figure.svg))
     return environment

@@ -53,13 +53,11 @@ def _draw_table(table: Table) -> Drawn:
     drawn = Drawn(box=SIMPLE_HEAD, pad_edge=False)
     columns = table.titled
     for column in columns:
-        is_text = column.format == "text"
-        title = Text(_join_lines(column.title or ""))
         drawn.add_column(
-            title,
-            justify="left" if is_text else "right",
+            Text(_join_lines(column.title or "")),
+            justify="left" if column.is_word else "right",
             overflow="fold",
-            no_wrap=not is_text,
+            no_wrap=not column.is_word,
         )
     for row in table.rows:
         drawn.add_row(*(Text(_join_lines(column.format_cell(row))) for column in columns))

@@ -8,7 +8,7 @@ from gapft_harness.presentation.explorer import Explored, ExploredModel, Explore
 from gapft_harness.report.reading.columns import format_gold
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.reading.texts import AuditTexts
-from gapft_harness.report.rendering.wording import condition_name, name_source
+from gapft_harness.report.names import condition_name, name_source
 from gapft_harness.run_directory.directory import require_consistent
 
 

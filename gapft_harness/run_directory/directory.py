@@ -216,9 +216,11 @@ class RunDirectory:
         try:
             results = json.loads((self.path / layout.REPORT / "results.json").read_text("utf-8"))
             return {
-                name: condition["pass_at_1"] for name, condition in results["conditions"].items()
+                row["condition"]: row["pass_at_1"]
+                for row in results["conditions"]
+                if row["condition"] != SOURCE
             }
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError, TypeError):
             return {}
 
     def reset_for_recipe(self) -> None:

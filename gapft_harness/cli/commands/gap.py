@@ -211,10 +211,10 @@ def _measure_task(
 ) -> None:
     from gapft_harness.cli.display import print_page
     from gapft_harness.cli.runs import run_stages_alone
-    from gapft_harness.gap.findings import compute_findings
     from gapft_harness.gap.measuring import measure_search
     from gapft_harness.gap.page import build_task_page
     from gapft_harness.gap.prospects import advise
+    from gapft_harness.outcomes.searches import compute_search
     from gapft_harness.run_directory import layout
     from gapft_harness.run_directory.directory import RunDirectory
     from gapft_harness.run_directory.lock import hold_run_lock
@@ -232,7 +232,7 @@ def _measure_task(
             run, split, include_path or list_recorded_include_paths(path), folder
         )
         findings = {
-            name: compute_findings(verdicts, measured.endings[name])
+            name: compute_search(verdicts, measured.endings[name])
             for name, verdicts in measured.verdicts.items()
         }
         first_findings = {split: next(iter(findings.values()))}
@@ -267,16 +267,16 @@ def _measure_run(place: str, plan: Plan, out: Path | None, form: Form) -> None:
     """Print the gap of a run's search without changing the run."""
     from gapft_harness.cli.display import print_page
     from gapft_harness.core.files import require_folder
-    from gapft_harness.gap.findings import compute_findings
     from gapft_harness.gap.page import build_run_page
     from gapft_harness.gap.prospects import advise
     from gapft_harness.gap.searched import read_run
+    from gapft_harness.outcomes.searches import compute_search
 
     if out is not None:
         require_folder(out)
     run = read_run(Path(place))
     findings = {
-        split: compute_findings(verdicts, run.endings.get(split))
+        split: compute_search(verdicts, run.endings.get(split))
         for split, verdicts in run.splits.items()
     }
     page = build_run_page(run, findings, advise(plan, findings, len(run.recipe["seeds"])))

@@ -110,7 +110,7 @@ def command(
         from gapft_harness.cli.summary import print_summary
 
         page = run_recipe(choice, place)
-        print_summary(page.parent / "results.json", plugin_files=plugin)
+        print_summary(page.parent / "results.json")
         typer.echo(f"report: {page}")
 
 

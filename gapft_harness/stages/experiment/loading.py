@@ -131,18 +131,14 @@ class CheckedExperiment:
 
     def _check_part(self, part: Any) -> Any:
         from gapft_harness.report.part import Part
-        from gapft_harness.report.results import RESERVED_KEYS
 
         if not isinstance(part, Part):
             raise self._entry.contract_error(
                 f"returned {short(part)} as its part, expected a Part", part
             )
-        if part.name != self._entry.name or part.name in RESERVED_KEYS:
-            problem = (
-                "a reserved key of results.json" if part.name in RESERVED_KEYS else "not its name"
-            )
+        if part.name != self._entry.name:
             raise self._entry.contract_error(
-                f"names its part {part.name!r}, {problem}; expected {self._entry.name!r}", part
+                f"names its part {part.name!r}, not its name; expected {self._entry.name!r}", part
             )
         return CheckedPart(part, self._entry)
 

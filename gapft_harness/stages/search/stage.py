@@ -235,7 +235,7 @@ def compare_with_paper(run: RunDirectory) -> list[str]:
     figures = [
         figure for split in searched_splits for figure in measure_search(run.path, recipe, split)
     ]
-    return [comparison.line for comparison in describe_differences(figures)]
+    return list(describe_differences(figures))
 
 
 def _report_paper_comparison(context: Context) -> None:

@@ -6,9 +6,10 @@ Equation 1).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +44,7 @@ class Endings:
 
 
 @dataclass(frozen=True, slots=True)
-class GapFindings:
+class SearchFindings:
     """The findings under one filter, or for one split.
 
     Attributes:
@@ -66,8 +67,19 @@ class GapFindings:
     majority: Estimate | None = None
     majority_gain: Estimate | None = None
 
+    def list_rates(self) -> Iterator[dict[str, Any]]:
+        """Yield table rows: the greedy decode (k = 0), Pass@k for every k, and maj@K."""
+        yield {"label": "greedy", "k": 0, "rate": self.greedy}
+        for k, (rate, gain) in enumerate(zip(self.pass_at, self.gains, strict=True), 1):
+            row = {"label": f"Pass@{k}", "k": k, "rate": rate}
+            yield row if k == 1 else {**row, "gain": gain}
+        if self.majority:
+            k = self.verdicts.k
+            row = {"label": f"maj@{k}", "k": k, "rate": self.majority}
+            yield {**row, "gain": self.majority_gain}
 
-def compute_findings(verdicts: Verdicts, endings: Endings | None = None) -> GapFindings:
+
+def compute_search(verdicts: Verdicts, endings: Endings | None = None) -> SearchFindings:
     """Compute all findings from verdicts.
 
     Args:
@@ -86,7 +98,7 @@ def compute_findings(verdicts: Verdicts, endings: Endings | None = None) -> GapF
     if votes is not None:
         voted = [votes, votes - rates[0]]
         majority, majority_gain = _estimate_means([column.mean() for column in voted], voted)
-    return GapFindings(
+    return SearchFindings(
         greedy=estimate_share(verdicts.pass_at_1, problems),
         pass_at=tuple(estimates[:k]),
         gains=tuple(estimates[k:]),
