@@ -21,9 +21,9 @@ from gapft_harness.presentation.content import (
     Table,
     format_value,
 )
+from gapft_harness.presentation.explorer import render_explorer
 from gapft_harness.presentation.figures import forest
 from gapft_harness.presentation.page import EXPLORER, Page
-from gapft_harness.presentation.explorer import render_explorer
 
 #: The stem of the page's file names.
 _NAME = "comparison"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gapft_harness.presentation.explorer import Explored, ExploredModel, ExploredProblem
+from gapft_harness.report.names import condition_name, name_source
 from gapft_harness.report.reading.columns import format_gold
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.reading.texts import AuditTexts
-from gapft_harness.report.names import condition_name, name_source
 from gapft_harness.run_directory.directory import require_consistent
 
 

@@ -20,7 +20,7 @@ import yaml
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.files import PARTIAL, replace_file, sha256, sha256_cached, write_json
-from gapft_harness.core.records import Arm
+from gapft_harness.core.records import SOURCE, Arm
 from gapft_harness.core.text import describe_read_error
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.recipe.conditions import Condition

@@ -12,10 +12,15 @@ from itertools import product
 import numpy as np
 import pytest
 
-from gapft_harness.analysis.decomposition import Decomposition, Terms, compute_gain_share
+from gapft_harness.analysis.decomposition import (
+    Decomposition,
+    Terms,
+    compute_gain_share,
+    find_unstable_states,
+)
 from gapft_harness.analysis.pass_at_k import format_k
 from gapft_harness.analysis.resampling import Scores, average_differences
-from gapft_harness.analysis.stability import ScopeRow, measure_agreement
+from gapft_harness.analysis.stability import measure_agreement
 from gapft_harness.experiments.controls.shared_core import SharedCoreSettings
 from gapft_harness.recipe.sections import Training
 from tests.analysis.k_eq_bounds import k_equivalent_bounds
@@ -115,12 +120,13 @@ def recover_exact_rate(printed: float, problems: int) -> Fraction:
 
 @pytest.mark.parametrize(("k", "sizes", "p_s", "kappa_s", "kappa_u", "rho_g", "net"), SCOPE)
 def test_scope_rows_reproduce_net_gain(k, sizes, p_s, kappa_s, kappa_u, rho_g, net):
-    row = ScopeRow(k, sizes, build_counts(sizes, kappa_s, kappa_u, rho_g))
-    values = [row.p_s, row.mean.kappa_s, row.mean.kappa_u, row.mean.rho_g, row.net_gain]
+    counts = build_counts(sizes, kappa_s, kappa_u, rho_g)
+    share = Fraction(sizes[1], sum(sizes))
+    values = [share, counts.kappa_s, counts.kappa_u, counts.rho_g, counts.terms.total]
     assert [*map(to_percent, values)] == pytest.approx(
         [p_s, kappa_s, kappa_u, rho_g, net], abs=HALF
     )
-    assert ("S" in row.unstable) == (sizes[1] < 30)
+    assert ("S" in find_unstable_states(*sizes)) == (sizes[1] < 30)
 
 
 def test_scope_rows_reproduce_example_term():

@@ -115,7 +115,7 @@ def test_pass_at_k_is_the_mean_over_all_subsets(samples: int, data: st.DataObjec
     [(["G"], [True, False]), ([], []), (["X"], [True]), (["G", "S"], np.zeros((0, 2), bool))],
 )
 def test_impossible_audits_are_refused(states: list[str], passed: list[bool]) -> None:
-    with pytest.raises(ValueError, match="states|shapes"):
+    with pytest.raises(ValueError, match=r"states|shapes"):
         decompose(states, passed)
 
 
