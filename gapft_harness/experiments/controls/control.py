@@ -329,7 +329,7 @@ class ControlPart(api.Part):
             for seed, seed_findings in findings.conditions[pair.condition].seeds.items():
                 arm = api.Arm(pair.condition, seed)
                 counts = part_findings.slots[arm]
-                row = {f"slots_{state}": counts[state] for state in "GSU"}
+                row: dict[str, Any] = {f"slots_{state}": counts[state] for state in "GSU"}
                 row |= {"condition": pair.condition, "seed": seed}
                 if arm in part_findings.kept:
                     row |= {"kept": part_findings.kept[arm]}
