@@ -14,11 +14,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 from gapft_harness.core.text import replace_text_surrogates
 from gapft_harness.presentation.page import (
-    EXPLORER,
     build_style,
     create_environment,
     read_template,
@@ -110,11 +108,6 @@ class Explored:
 def name_verdict(status: str) -> str:
     """Return the page's word for a status: ``right``, ``wrong``, ``timeout`` or ``error``."""
     return _WORDS.get(status, status)
-
-
-def link_problem(problem_id: str) -> str:
-    """Return the address of a problem on the page, relative to a page in the same folder."""
-    return f"{EXPLORER}#{quote(replace_text_surrogates(make_visible(problem_id)), safe='')}"
 
 
 def render_explorer(explored: Explored) -> str:

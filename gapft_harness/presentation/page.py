@@ -14,7 +14,7 @@ from importlib.resources import files
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
+from urllib.parse import quote
 
 from gapft_harness.core.files import format_json, replace_file
 from gapft_harness.core.text import replace_surrogates, replace_text_surrogates
@@ -127,8 +127,8 @@ class Page:
 
 
 def link_problem(problem_id: str) -> str:
-    """Return the address that opens a problem on the page of every problem."""
-    fragment = urlencode({"open": replace_text_surrogates(make_visible(problem_id))})
+    """Return the address of a problem on the page of every problem, in the same folder."""
+    fragment = quote(replace_text_surrogates(make_visible(problem_id)), safe="")
     return f"{EXPLORER}#{fragment}"
 
 

@@ -24,9 +24,9 @@ from gapft_harness.presentation.explorer import (
     ExploredModel,
     ExploredProblem,
     ExploredResponse,
-    link_problem,
     render_explorer,
 )
+from gapft_harness.presentation.page import link_problem
 from gapft_harness.presentation.visible import make_visible
 from tests.compare.logs import row, write_log
 from tests.gap.stock import K, run_gap, write_stock

@@ -13,7 +13,9 @@ from markdown_it import MarkdownIt
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.report import replace_folder, write_report
 from gapft_harness.report.reading.inputs import ReportInputs
+from gapft_harness.report.reading.texts import AuditTexts
 from tests.report import planted
+from tests.report.written_run import write_run
 
 HOSTILE = (
     "</pre><script>alert(1)</script><img src=x onerror=alert(2)> ```` {{ 7*7 }} [a](javascript:x)\n"
@@ -26,8 +28,11 @@ def read_files(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def inputs() -> ReportInputs:
-    return planted.build_inputs(sizes=(40, 35, 25))
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> ReportInputs:
+    run = tmp_path_factory.mktemp("sealed")
+    inputs = planted.build_inputs(sizes=(40, 35, 25))
+    write_run(run, inputs)
+    return replace(inputs, texts=AuditTexts(run))
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +111,7 @@ def test_page_links_only_to_the_explorer(report_folder: Path) -> None:
     allowed = ("#", "explorer.html", "data:image/svg+xml;base64,")
     assert all(link.startswith(allowed) for link in links)
     rows = json.loads((report_folder / "results.json").read_text("utf-8"))["cases"]
-    assert {f"explorer.html#open={row['problem_id']}" for row in rows} <= {*links}
+    assert {f"explorer.html#{row['problem_id']}" for row in rows} <= {*links}
 
 
 def test_hostile_text_is_shown_as_text(
