@@ -121,9 +121,9 @@ def test_policy_sets_exit_status(
     [
         ("{}", "margin"),
         ("overall: {}", "overall"),
-        ("overall: -0.1", "overall.block"),
-        ("overall: .nan", "overall.block"),
-        ("overall: true", "overall.block"),
+        ("overall: -0.1", "overall"),
+        ("overall: .nan", "overall"),
+        ("overall: true", "overall"),
         ("overall: {block: 0.1, warn: 0.2}", "overall"),
         ("overall: {blok: 0.1}", "blok"),
         ("tasks: {toy: {exact_match: x}}", "tasks.toy.exact_match"),
