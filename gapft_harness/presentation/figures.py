@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _WIDTH = 5.6  # inches
 #: The smallest distance between the names of two lines, as a share of the vertical axis.
 _LABEL_GAP = 0.075
+#: Maximum characters of a row's name.
+_MAX_LABEL = 30
 _STYLE: Any = {
     "font.size": 9.5,
     "axes.edgecolor": palette.RULE,
@@ -64,7 +66,7 @@ def forest(rows: Sequence[tuple[str, Estimate]], label: str, format: Format = "p
             )
             place, text = (1.02, y), format_value(estimate, format)
             axes.annotate(text, place, xycoords=("axes fraction", "data"), va="center")
-        axes.set_yticks(range(len(rows)), [make_visible(name) for name, _ in rows])
+        axes.set_yticks(range(len(rows)), [_fit_label(name) for name, _ in rows])
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
@@ -150,6 +152,12 @@ def flows(rows: Mapping[str, Sequence[float]]) -> str:
         axes.set_xlabel("share of all problems, %")
 
     return _draw_svg(draw, 0.36 * len(rows) + 0.8)
+
+
+def _fit_label(name: str) -> str:
+    """Shorten a name, such as a path, to its end, so that the axes have room."""
+    text = make_visible(name)
+    return text if len(text) <= _MAX_LABEL else f"…{text[1 - _MAX_LABEL :]}"
 
 
 def _name_lines(axes: Axes, labels: Sequence[tuple[float, str, str]]) -> None:

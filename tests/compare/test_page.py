@@ -108,7 +108,7 @@ def test_shows_chosen_number_of_changed_documents(tmp_path: Path) -> None:
         done = run_compare(before, f"new={after}", *(() if show is None else ("--show", show)))
         assert done.output.count("gained: 0 to 1") == gained
         assert done.output.count("lost: 1 to 0") == lost
-        assert done.output.count(" prompt ") == gained + lost
+        assert done.output.count("\n prompt ") == gained + lost
     assert "example Question q3" in done.output, "the end of a long prompt has the question"
 
 

@@ -109,10 +109,9 @@ def test_tasks_and_groups_match_lm_eval(lm_eval_logs: Path) -> None:
         "chosen": ("acc", "none"),
     }
     assert [task["group"] for task in results["groups"]] == ["chosen", "said_2", "said_10"]
-    by_size, alike = results["task_groups"]
-    assert [(group["group"], group["weights"]) for group in (by_size, alike)] == [
-        ("by_size", "documents"), ("alike", "equal"),
-    ]  # fmt: skip
+    groups = {group["group"]: group for group in results["task_groups"]}
+    by_size, alike = (groups[name] for name in GROUPS)
+    assert (by_size["weights"], alike["weights"]) == ("documents", "equal")
     reported_by_side = [read_reported(lm_eval_logs / side) for side in ("before", "after")]
     for entry in (*results["groups"], by_size, alike):
         key = "acc,none" if entry["group"] == "chosen" else "exact_match,strict"
