@@ -19,7 +19,6 @@ from lm_eval.tasks import TaskManager
 import gapft_harness
 from gapft_harness.compare.gate import check_policy
 from gapft_harness.compare.policy import build_margin_rule
-from gapft_harness.core.errors import UserError
 from tests.canned_model import CannedModel
 from tests.compare.command import read_refusal, run_compare
 from tests.compare.logs import compare_logs, read_results, row, write_log
@@ -124,14 +123,12 @@ def test_tasks_and_groups_match_lm_eval(lm_eval_logs: Path) -> None:
 
 
 def test_python_api_compares_several_tasks(lm_eval_logs: Path, tmp_path: Path) -> None:
-    comparison = gapft_harness.compare(lm_eval_logs / "before", {"new": lm_eval_logs / "after"})
-    assert {*comparison.aggregates} == {*GROUPS}
-    assert {*comparison.groups} == {*SIZES}
-    assert "said_10" in repr(comparison)
-    comparison.write(tmp_path / "out")
-    with pytest.raises(UserError):
-        comparison.write(tmp_path / "out")
-    comparison.write(tmp_path / "out", overwrite=True)
+    page = gapft_harness.compare(lm_eval_logs / "before", {"new": lm_eval_logs / "after"})
+    results = page.list_results()
+    assert {row["group"] for row in results["task_groups"]} == {*GROUPS}
+    assert {row["group"] for row in results["groups"]} == {*SIZES}
+    page.write(tmp_path / "out")
+    assert json.loads((tmp_path / "out/results.json").read_text()) == results
 
 
 def test_equal_weight_interval_matches_bootstrap(lm_eval_logs: Path) -> None:
