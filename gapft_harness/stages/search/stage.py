@@ -102,12 +102,13 @@ def search_split(
     plugins = load_plugins(plugin_files)
     problems, task, verifier, inputs = load_problems(run.recipe, split, plugins, include_paths)
     log_path, log_facts = run.path / layout.log_responses_path(split), dict[str, Any]()
-    with contextlib.ExitStack() as on_error:
-        on_error.enter_context(closing_verifier(verifier))
+    try:
         require_same_inputs(run, inputs)
         if run.recipe.search.list_logs(split):
             log_facts = record_responses(run.recipe, log_path, split, problems, task, plugin_files)
-        on_error.pop_all()  # from here on, the verifier is closed by ``generate_and_judge``
+    except UserError:
+        with closing_verifier(verifier):  # later, ``generate_and_judge`` closes it
+            raise
     try:
         return generate_and_judge(
             run,
