@@ -154,7 +154,7 @@ def test_reports_choices_and_their_effects(run: RunDirectory, planted: dict[str,
             assert mean == pytest.approx(sum(gains) / 2, abs=1e-12)
             assert entry[f"against_{what}_low"] <= mean <= entry[f"against_{what}_high"]
     assert len(results["scaling_bounds"]) == 4 * len(SCALES)
-    assert "## Adapter scaling" in (run.path / "report/report.md").read_text("utf-8")
+    assert "## Adapter scaling" in (run.path / "report/index.md").read_text("utf-8")
 
 
 def test_scales_to_zero_without_solved_calibration_problems(
@@ -239,7 +239,7 @@ def test_study_pools_scaled_cells(task: ScaledLetters, run: RunDirectory, tmp_pa
     assert pooled["mean"]["against_source"]["mean"] == pytest.approx(sum(means) / 2)
     tables = {path.name for path in (study / "report/tables").iterdir()}
     assert {"scaling.csv", "scaling_bounds.csv"} <= tables
-    assert "mean of 2" in (study / "report/report.md").read_text("utf-8")
+    assert "mean of 2" in (study / "report/index.md").read_text("utf-8")
     assert verify_study(study, task.plugins).differences == []
     again = run_scaled_study(tmp_path / "again", B=other, A=run)["scaling"]
     assert again == pooled
