@@ -33,7 +33,7 @@ def test_experiment_appears_in_all_outputs(run: BaseRun) -> None:
     report = run.path / "report"
     rows = read_json(report / "results.json")[NAME]
     assert {row["condition"] for row in rows} == {"source", *CONDITIONS}
-    assert "## Answer lengths" in (report / "report.md").read_text("utf-8")
+    assert "## Answer lengths" in (report / "index.md").read_text("utf-8")
     assert (report / f"tables/{NAME}.csv").read_text("utf-8").count("\n") == len(rows) + 1
     listed = succeed("list", "plugins", "--plugin", FILE).stdout
     assert re.search(rf"^experiment +{NAME} +.*lengths of the answers", listed, re.MULTILINE)

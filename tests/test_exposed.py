@@ -71,4 +71,4 @@ def test_report_contrast_matches_decisions(run: Path) -> None:
         contrasts.append(reported["contrast"])
     assert values["contrast"]["mean"] == sum(contrasts) / len(contrasts)
     assert values["contrast"]["problems"] == 4
-    assert "## Coverage against repetition" in (run / "report/report.md").read_text("utf-8")
+    assert "## Coverage against repetition" in (run / "report/index.md").read_text("utf-8")

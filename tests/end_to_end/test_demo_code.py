@@ -66,7 +66,7 @@ def test_contrast_matches_the_decisions(run: Path, results: dict[str, Any]) -> N
         assert contrast[f"seed_{seed}"] == pytest.approx(float(means[-1]), abs=1e-12)
     assert contrast["mean"] == pytest.approx(float(sum(means) / 3), abs=1e-12)
     assert contrast["mean_low"] <= contrast["mean"] <= contrast["mean_high"]
-    assert "## Coverage against repetition" in (run / "report/report.md").read_text()
+    assert "## Coverage against repetition" in (run / "report/index.md").read_text()
 
 
 def test_episodes_follow_rule_and_programs_repeat(run: Path, results: dict[str, Any]) -> None:
@@ -98,7 +98,7 @@ def test_hidden_tests_never_reach_conversations(run: Path) -> None:
         for row in problems
     }
     assert not [row for row in problems if "tests" in json.loads(row["document"])]
-    assert "4 hidden ones" in (run / "report/report.md").read_text()
+    assert "4 hidden ones" in (run / "report/index.md").read_text()
     for row in pq.read_table(run / "pool/responses.parquet").to_pylist():
         for attempt in row["attempts"]:
             input_text = attempt["feedback"].partition("Input:\n")[2].partition("Expected")[0]
