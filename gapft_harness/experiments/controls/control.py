@@ -328,11 +328,11 @@ class ControlPart(api.Part):
         for pair in (Pair(pairs[0].against, ""), *pairs):
             for seed, seed_findings in findings.conditions[pair.condition].seeds.items():
                 arm = api.Arm(pair.condition, seed)
-                counts = part_findings.slots[arm]
-                row = {f"slots_{state}": counts[state] for state in "GSU"}
-                row |= {"condition": pair.condition, "seed": seed}
+                row: dict[str, Any] = {"condition": pair.condition, "seed": seed}
+                for state in "GSU":
+                    row[f"slots_{state}"] = part_findings.slots[arm][state]
                 if arm in part_findings.kept:
-                    row |= {"kept": part_findings.kept[arm]}
+                    row["kept"] = part_findings.kept[arm]
                 if pair.against:
                     other = findings.conditions[pair.against].seeds[seed].decomposition
                     difference = seed_findings.decomposition.pass_at_1 - other.pass_at_1
