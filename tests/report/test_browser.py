@@ -86,7 +86,7 @@ def test_study_tables_fit_desktop_width(
     wide = browser.execute_script(
         "document.querySelectorAll('details').forEach(each => { each.open = true });"
         "return [...document.querySelectorAll('.scroll')].map(of => "
-        "[of.closest('section').querySelector('h2')?.textContent, of.scrollWidth, of.clientWidth])"
+        "[of.closest('section').querySelector('h2').textContent, of.scrollWidth, of.clientWidth])"
     )
     assert {"Cells", "Where the change comes from"} <= {title for title, _, _ in wide}
     assert [widths for widths in wide if widths[1] > widths[2]] == []

@@ -15,9 +15,11 @@ from gapft_harness.report import write_report
 from gapft_harness.report.reading.failures import FailedResponse, Failures
 from gapft_harness.report.rendering import page
 from gapft_harness.report.rendering.blocks import Section, Text
+from gapft_harness.run_directory.directory import RunDirectory
 from tests.report import planted
 from tests.report.chromium import show_page
 from tests.report.explorer.driving import wait_until
+from tests.study.sealed import build_cell, run_planted_study, write_run_directory, write_study_file
 
 #: An id with characters special in addresses and HTML, and one that reverses text.
 ODD = ("a&b=c#d %41+é</a><b>x</b>\"'", "right\u202eleft")
@@ -109,3 +111,30 @@ def test_only_audit_failures_link_to_explorer(report_folder: Path) -> None:
     part = html[html.index('id="why-so-little-passes"') : html.index('id="conditions"')]
     (link,) = re.findall(r'<a href="explorer\.html#open=(.*?)">', part)
     assert unquote_plus(link) in ("problem-00000", ODD[0])
+
+
+def test_study_links_to_reports_of_cells(
+    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number, name in enumerate(("a b#1", "without")):
+        run = write_run_directory(tmp_path / "runs" / name, build_cell(number))
+        if name == "without":  # its report was never written
+            without = RunDirectory.open(run)
+            without.update_manifest(lambda manifest: manifest["stages"].pop("report"))
+            continue
+        (run / "report").mkdir()
+        (run / "report/index.html").write_text("<title>the report of A</title>", "utf-8")
+    write_study_file(cells={"A": {"run": "runs/a b#1"}, "B": {"run": "runs/without"}})
+    written = run_planted_study(tmp_path)
+    show_page(browser, written.as_uri(), 1280, "light")
+    links = browser.execute_script(
+        "return [...document.querySelectorAll('th a')].map(a => [a.textContent, a.href])"
+    )
+    assert links == [["A", (tmp_path / "runs/a b#1/report/index.html").as_uri()]] * 2
+    browser.execute_script("document.querySelector('th a').click()")
+    wait_until(browser, "document.title === 'the report of A'")
+    before = written.read_bytes()
+    assert run_planted_study(tmp_path).read_bytes() == before
+    report = (written.parent / "report.md").read_text("utf-8")
+    assert f"[A](<{links[0][1]}>)" in report
