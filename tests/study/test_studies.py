@@ -63,7 +63,7 @@ def test_writes_study_of_existing_runs(folder: Path) -> None:
     assert page == folder / "study/report/index.html"
     results = read_results(folder)
     assert [row["state"] for row in results["cells"]] == ["complete"] * 2
-    assert [row["cell"] for row in results["conditions"]][::4] == ["A", "B / b"]
+    assert list(dict.fromkeys(row["cell"] for row in results["conditions"])) == ["A", "B / b"]
     decided = [row["file"] for row in results["cell_files"] if row["cell"] == "A"]
     assert sum(file.startswith("decisions/") for file in decided) == 12
     gain = next(row for row in results["means"] if (row["a"], row["b"]) == ("gapft", "source"))
