@@ -102,7 +102,11 @@ def join_tables(tables: Mapping[str, Sequence[Table]]) -> list[Table]:
 def _join_rows(tables: Sequence[tuple[str, Table]]) -> Table:
     """Join the rows of one table of all cells; a table without titles stays in files only."""
     first = tables[0][1]
-    columns = {column.key: column for _, table in tables for column in table.columns}
+    columns: dict[str, Column] = {}
+    for column in (column for _, table in tables for column in table.columns):
+        known = columns.setdefault(column.key, column)
+        # a title, and a mark in it such as †, stays if any cell has it
+        columns[column.key] = max(known, column, key=lambda item: len(item.title or ""))
     return replace(
         first,
         columns=[Column("cell", "cell" if first.titled else None), *columns.values()],

@@ -42,6 +42,14 @@ def test_columns_of_any_cell_are_kept() -> None:
     assert joined.columns[2].format_cell(joined.rows[0]) == ""
 
 
+def test_marks_of_any_cell_are_kept() -> None:
+    marked = Table("rates", [Column("rate", "Pass@1 †", "share")], [{"rate": 0.5}])
+    plain = Table("rates", [RATE], [{"rate": 0.5}])
+    for tables in ({"A": [marked], "B": [plain]}, {"A": [plain], "B": [marked]}):
+        (joined,) = join_tables(tables)
+        assert [column.title for column in joined.titled] == ["cell", "Pass@1 †"]
+
+
 def test_join_keeps_where_a_table_is_shown() -> None:
     hidden = Table("contrasts", [Column("delta")], [{"delta": 0.5}])
     folded = build_table("", 0.5, folded="The others")
