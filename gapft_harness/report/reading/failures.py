@@ -65,7 +65,7 @@ def read_failures(
         An entry for each group with too few passing or judged responses; often empty.
     """
     notable = [name for name, counts in verdict_counts.items() if needs_explanation(counts)]
-    groups = {split: [split] for split in ("pool", "audit") if split in notable}
+    groups: dict[str, list[str]] = {s: [s] for s in ("pool", "audit") if s in notable}
     if failed_arms := [name for name in arms if name in notable]:
         groups[f"audit, after training ({', '.join(failed_arms)})"] = failed_arms
     return tuple(_read_group(run_path, where, names) for where, names in groups.items())
