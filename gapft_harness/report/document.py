@@ -73,7 +73,7 @@ def _build_sections(inputs: ReportInputs, findings: Findings) -> list[Section]:
         tables = list(entry.part.tables(inputs, findings, entry.findings))
         titles = [section.title for section in sections]
         after = entry.part.after
-        place = titles.index(after) + 1 if after in titles else len(sections)
+        place = titles.index(after) + 1 if after in titles[1:] else len(sections)
         if tables:
             sections.insert(place, Section(entry.part.title, tables=tables))
     return sections
