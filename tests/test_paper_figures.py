@@ -392,7 +392,7 @@ def test_search_dry_run_and_report_compare_figures(tmp_path: Path) -> None:
     assert ["3 (Table 1)" in comparison, "95.0% (Table 12)" in comparison] == [True, True]
     search = succeed(*in_run, "--only", "search", cwd=tmp_path)
     text = " ".join((search.stdout + search.stderr).split())
-    pool = "pool: recovered within 8 samples: 0 in this run, 3 in the paper (Table 1); OFF by 2.4"
+    pool = "pool: recovered, K = 8: 0 in this run, 3 in the paper (Table 1); OFF by 2.4"
     assert pool in text
     assert "22.2% in this run, 95.0% in the paper (Table 12); OFF by 6.9" in text
     assert pool in gapft(*in_run, "--dry-run", cwd=tmp_path).stdout

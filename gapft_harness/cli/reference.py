@@ -247,7 +247,8 @@ def _build_map_row(recipe: Recipe, place: str, studies: Iterable[str]) -> tuple[
     ]
     tables = list(dict.fromkeys(figure.kind.table for figure in figures))
     tables = tables or ["conditions", "contrasts"]
-    if not figures or "states" in tables:
+    has_states = any(f.subject == "audit" and f.kind.table == "states" for f in figures)
+    if not figures or has_states:
         tables += recipe.experiments
     names = [f"`{table}`" for table in tables]
     return ", ".join((*names, *studies)), _format_printed(figures)

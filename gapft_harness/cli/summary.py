@@ -34,7 +34,9 @@ def print_summary(path: Path, console: Console | None = None) -> None:
     results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     (run,) = results["run"]
     text = [run["answer"], _describe_audit(run, results)]
-    tables = [_build_table(CONDITION_COLUMNS, results["conditions"], _NOTE)]
+    source, *conditions = results["conditions"]
+    source = {key: value for key, value in source.items() if value is not None}
+    tables = [_build_table(CONDITION_COLUMNS, [source, *conditions], _NOTE)]
     sections = [Section("", text, tables, warnings=results["warnings"])]
     if failures := results.get("failures"):
         examples = list(_describe_responses(results["failed_responses"]))

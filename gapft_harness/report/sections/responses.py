@@ -217,8 +217,14 @@ def build_problem_tables(inputs: ReportInputs) -> list[Table]:
         }
         for changed in find_changes(inputs)
     ]
-    tables: dict[str, list[Row]] = {"problems": problems, "items": items}
-    return [Table(name, add_hidden((), rows), rows, csv_only=True) for name, rows in tables.items()]
+    keys = [  # also without any change
+        *("condition", "seed", "problem_id", "state", "change"),
+        *("verdict_before", "verdict_after", "before", "after"),
+    ]
+    return [
+        Table("problems", add_hidden((), problems), problems, csv_only=True),
+        Table("items", [Column(key) for key in keys], items, csv_only=True),
+    ]
 
 
 def build_verdicts(inputs: ReportInputs, findings: Findings) -> Section:
