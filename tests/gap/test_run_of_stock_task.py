@@ -53,7 +53,7 @@ def build_command(tasks: Path, task: str, *options: str) -> list[str]:
 
 
 def test_chosen_filter_judges_training_and_audit(tasks: Path, tmp_path: Path) -> None:
-    done = succeed(*build_command(tasks, "sums", *FLEXIBLE), cwd=tmp_path)
+    succeed(*build_command(tasks, "sums", *FLEXIBLE), cwd=tmp_path)
     judge = (
         "a response passes if exact_match is 1, filter flexible-extract "
         "(the task's others: strict-match)"
