@@ -50,8 +50,8 @@ from gapft_harness.stages.generation.made_from import (
     describe_verifier,
     select_reported_model,
 )
-from gapft_harness.stages.generation.sealing import closing_verifier
 from gapft_harness.store.store import Store
+from gapft_harness.verification.judging import closing_verifier
 
 #: The verdicts that a later try may replace: a table with one of them stays in its run.
 _UNDECIDED = ("timeout", "error")
