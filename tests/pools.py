@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from gapft_harness.core.records import GREEDY, Evidence, Pool, Response, State
+from gapft_harness.run_directory import layout
 from gapft_harness.stages.selection.choosing import group_by_state
 
 
@@ -30,3 +33,10 @@ def build_pool(solved: int, recovered: int, missed: int = 2) -> Pool:
             key=lambda e: e.problem_id,
         )
     )
+
+
+def list_pool_tables(run: Path) -> tuple[Path, Path, Path]:
+    """Return the paths of a run's tables of the pool, as ``read_evidence`` takes them."""
+    names = (layout.problems_path, layout.responses_path, layout.states_path)
+    problems, responses, states = (run / name("pool") for name in names)
+    return problems, responses, states

@@ -18,8 +18,7 @@ from gapft_harness.recipe.called_plugins import check_names
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.stages.experiment import load_experiments
-from gapft_harness.stages.selection.choosing import count_condition_slots, group_by_state
-from tests.pools import build_pool
+from gapft_harness.stages.selection.choosing import count_condition_slots
 
 HALF = {"selector": "inclusion", "params": {"share": 0.5}}
 MIXED = {"gapft": {}, "half": HALF, "whole": {"selector": "inclusion", "params": {"share": 1}}}
@@ -67,16 +66,16 @@ def test_options_select_and_set_conditions(tmp_path: Path) -> None:
 
 @given(st.integers(0, 6), st.integers(1, 6))
 def test_slots_are_counted_from_the_pool(solved: int, recovered: int) -> None:
-    source = build_pool(solved, recovered)
+    states = {"G": solved, "S": recovered, "U": 3}
     parsed = build_recipe({"a": {"n": "verified"}, "b": {"n": 7}, "c": {}, "d": {"n": "recovered"}})
     expected = {"a": solved + recovered, "b": 7, "c": recovered, "d": recovered}
-    assert count_condition_slots(parsed, lambda _: source) == expected
+    assert count_condition_slots(parsed, lambda _: states) == expected
 
 
 def test_rejects_a_condition_for_which_nothing_is_recovered() -> None:
     parsed = build_recipe({"r": {"selector": "gapft", "n": "recovered"}})
     with pytest.raises(UserError, match=r"'conditions\.r\.n'"):
-        count_condition_slots(parsed, lambda _: group_by_state(build_pool(3, 0).solved))
+        count_condition_slots(parsed, lambda _: {"G": 3, "S": 0, "U": 1})
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Arm, Budget, Example, Problem
+from gapft_harness.core.records import Arm, Example, Problem
 from gapft_harness.engine.outputs import NotKnownYet
 from gapft_harness.engine.planner import Planner
 from gapft_harness.engine.run import Run
@@ -155,8 +155,7 @@ class Written:
             (adapter / "adapter_config.json").write_text("{}")
             (adapter / "adapter_model.safetensors").write_text(arm.name)
             examples = [Example("s", "S", (1,), (2,), 0, 0, True, "s")] * 2
-            budget = Budget(2, 1, 2, 4, 2, 1)
-            write_examples(run.path / layout.selection_path(arm), examples, budget)
+            write_examples(run.path / layout.selection_path(arm), examples)
             run.seal(layout.adapter_path(arm))
             run.seal(layout.selection_path(arm))
         task = {

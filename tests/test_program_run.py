@@ -31,6 +31,7 @@ from gapft_harness.stages.verify.run import verify
 from tests.kit.local_tasks import build_task
 from tests.kit.recording_run import InProcessExecutor
 from tests.kit.tiny_models import write_byte_llama
+from tests.pools import list_pool_tables
 
 _TASK = build_task(
     "times",
@@ -231,7 +232,7 @@ def test_training_uses_conversation_or_problem_alone(
 def test_solved_problem_replays_its_conversation(run: RunDirectory) -> None:
     prompts = {
         evidence.problem_id.partition("-")[0]: decode_ids(build_example(evidence).prompt_ids)
-        for evidence in read_evidence(run.path, "pool")
+        for evidence in read_evidence(*list_pool_tables(run.path))
         if evidence.state == "G"
     }
     assert prompts["2"] == "Read a number and print 2 times it.\n"

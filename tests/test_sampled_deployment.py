@@ -20,6 +20,7 @@ from tests.kit.command import succeed
 from tests.kit.letters import prepare_letters_run
 from tests.kit.recording_run import LettersTask, write_letters_task
 from tests.kit.tampering import read_rows
+from tests.pools import list_pool_tables
 
 SAMPLED = {"temperature": 0.3, "top_p": 0.8, "top_k": 5}
 
@@ -67,7 +68,7 @@ def test_only_its_seeds_differ_from_a_greedy_decode(task: LettersTask) -> None:
         assert len({response.seed for response in sampled.values()}) == len(sampled)
         states = [[*read_states(run / split / "states.parquet")] for run in runs.values()]
         assert states[0] == states[1]
-    evidence = [read_evidence(run, "pool") for run in runs.values()]
+    evidence = [read_evidence(*list_pool_tables(run)) for run in runs.values()]
     assert evidence[0] == evidence[1]
     for run in runs.values():
         assert not verify(run, task.plugins).differences

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,8 @@ from hypothesis import strategies as st
 
 from gapft_harness.core.errors import GapftError, PluginError
 from gapft_harness.core.records import GREEDY, classify_state
-from gapft_harness.recipe.reading import check_recipe
-from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import response_schema
-from gapft_harness.stages.search.states import write_split_states
+from gapft_harness.stages.search.states import compute_states
 
 problems = st.lists(
     st.tuples(st.booleans(), st.lists(st.booleans(), min_size=8, max_size=8)), max_size=30
@@ -68,15 +67,10 @@ EXPECTED = {
 }
 
 
-def write_searched_run(folder: Path, keep: str, outcomes: dict[str, Any]) -> RunDirectory:
-    """Write a run directory with a searched pool: sealed responses and the task's facts."""
-    recipe = {
-        "name": "r",
-        "data": {"task": "t"},
-        "model": {"args": {"pretrained": "none"}},
-        "search": {"k": 4},
-    }
-    run = RunDirectory.create_or_open(folder, check_recipe(recipe, "test"))
+def compute(
+    folder: Path, keep: str, outcomes: dict[str, Any], plugins: Sequence[str] = ()
+) -> tuple[dict[str, Any], Path]:
+    """Compute the states of a searched pool; return the facts and the table's path."""
     rows = [
         {
             "problem_id": name,
@@ -94,22 +88,21 @@ def write_searched_run(folder: Path, keep: str, outcomes: dict[str, Any]) -> Run
         for name, (greedy, samples) in sorted(outcomes.items())
         for index, (passed, tokens) in enumerate([(greedy, 1), *samples], start=GREEDY)
     ]
-    (folder / "pool").mkdir()
-    pq.write_table(
-        pa.Table.from_pylist(rows, schema=response_schema()), folder / "pool/responses.parquet"
+    responses, output = folder / "responses.parquet", folder / "states.parquet"
+    pq.write_table(pa.Table.from_pylist(rows, schema=response_schema()), responses)
+    facts = compute_states(
+        output, responses, offset=0, k=4, keep=keep, drawn=4, plugin_files=plugins
     )
-    run.seal("pool/responses.parquet")
-    run.update_manifest(lambda manifest: manifest.update(task={"keep": keep}))
-    return run
+    return facts, output
 
 
 @pytest.mark.parametrize(("keep", "column"), [("shortest", 3), ("first", 4)])
 def test_partition_writes_states_counts_and_kept_sample(
     keep: str, column: int, tmp_path: Path
 ) -> None:
-    run = write_searched_run(tmp_path / "run", keep, OUTCOMES)
-    assert write_split_states(str(run.path), "pool") == {"states": {"G": 2, "S": 3, "U": 1}}
-    rows = pq.read_table(run.path / "pool/states.parquet").to_pylist()
+    facts, table = compute(tmp_path, keep, OUTCOMES)
+    assert facts == {"states": {"G": 2, "S": 3, "U": 1}}
+    rows = pq.read_table(table).to_pylist()
     assert [row["problem_id"] for row in rows] == sorted(OUTCOMES)
     for row in rows:
         expected = EXPECTED[row["problem_id"]]
@@ -126,14 +119,12 @@ def test_names_rule_that_keeps_failed_sample(tmp_path: Path) -> None:
         "def register_response_rules(register):\n"
         "    register('made_up', lambda passing: replace(passing[0], text='better'))\n"
     )
-    run = write_searched_run(tmp_path / "run", "made_up", OUTCOMES)
     with pytest.raises(PluginError, match=r"'made_up' .* returned a response to problem early "):
-        write_split_states(str(run.path), "pool", [str(plugin)])
-    assert not (run.path / "pool/states.parquet").exists()
+        compute(tmp_path, "made_up", OUTCOMES, [str(plugin)])
+    assert not (tmp_path / "states.parquet").exists()
 
 
 def test_missing_sample_is_an_error(tmp_path: Path) -> None:
     cut = {**OUTCOMES, "late": (False, [(False, 1)] * 3)}
-    run = write_searched_run(tmp_path / "run", "first", cut)
     with pytest.raises(GapftError, match=r"problem late: .*samples 0 to 3, found"):
-        write_split_states(str(run.path), "pool")
+        compute(tmp_path, "first", cut)

@@ -13,7 +13,6 @@ from gapft_harness.core.records import (
     GREEDY,
     STATUSES,
     Attempt,
-    Budget,
     Example,
     Response,
     Verdict,
@@ -77,9 +76,8 @@ def test_selection_is_read_in_its_order(tmp_path: Path) -> None:
         Example("b", "S", (1, 2), (3,), 4, 4),
         Example("a", "G", (1,), (2, 3), GREEDY, None, ended=False),
     ]
-    write_examples(path, examples, Budget(2, 1, 2, 6, 3, 1))
+    write_examples(path, examples)
     assert read_examples(path) == examples
-    assert read_facts(path)["n"] == 2
     assert pq.read_schema(path).names == [
         "problem_id", "state", "response_index", "first_success", "prompt_ids", "response_ids",
         "ended", "origin",

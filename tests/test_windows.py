@@ -36,20 +36,13 @@ def build_judged(greedy: bool, samples: list[tuple[bool, int]]) -> list[JudgedRe
     ]
 
 
-def build_state(problem_outcomes: Any, rule: str, window: Window | None) -> ProblemState:
+def build_state(problem_outcomes: Any, rule: str, window: Window) -> ProblemState:
     return compute_state(
         "p",
         build_judged(*problem_outcomes),
         K,
         load_plugins().get("response rule", rule),
         window,
-    )
-
-
-@given(outcomes, rules)
-def test_full_window_has_the_searchs_states(problem_outcomes: Any, rule: str) -> None:
-    assert build_state(problem_outcomes, rule, Window(0, K)) == build_state(
-        problem_outcomes, rule, None
     )
 
 
@@ -64,6 +57,7 @@ def test_window_equals_search_of_its_samples(
         build_judged(problem_outcomes[0], problem_outcomes[1][offset : offset + k]),
         k,
         load_plugins().get("response rule", rule),
+        Window(0, k),
     )
     assert (window_state.state, window_state.samples) == (alone.state, k)
     assert window_state.passing_samples == alone.passing_samples

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +24,10 @@ from gapft_harness.cli.runs import map_keys_to_options, resolve_chat_template, r
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.offline import force_offline
 from gapft_harness.core.records import Arm, Problem
+from gapft_harness.engine.outputs import NotKnownYet
 from gapft_harness.engine.planner import Planner
 from gapft_harness.engine.run import Run
+from gapft_harness.engine.step import Step
 from gapft_harness.engine.store import open_store
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.registration import Registration, SamplerTraits
@@ -44,7 +45,6 @@ from gapft_harness.run_directory.directory import (
     list_splits,
 )
 from gapft_harness.run_directory.manifest import name_missing_plugins
-from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.experiment import Experiment, View, load_experiments
 from gapft_harness.stages.integrity.inputs import (
     InputsChanged,
@@ -56,13 +56,20 @@ from gapft_harness.stages.search.stage import compare_with_paper, foresee_search
 from gapft_harness.stages.search.trainable import NotTrainable, check_trainable
 from gapft_harness.stages.selection.budgets import describe_planned_budget
 from gapft_harness.stages.selection.stage import list_arms, list_replicate_warnings
-from gapft_harness.stages.train.job import list_missing_packages, read_searched_pool
+from gapft_harness.stages.steps import (
+    list_audit_steps,
+    list_training_steps,
+    make_selections,
+    make_states,
+)
 from gapft_harness.stages.train.online import list_reward_warnings
-from gapft_harness.stages.train.stage import explain_refused_kernels, find_end_tokens
-from gapft_harness.stages.train.stored import compute_groups, is_stored, predict_shared
-from gapft_harness.store.explain import explain_missing, summarize_reasons
+from gapft_harness.stages.train.requirements import (
+    explain_refused_kernels,
+    find_end_tokens,
+    list_missing_packages,
+    predict_shared,
+)
 from gapft_harness.store.store import Store
-from gapft_harness.training.plan import budget
 from gapft_harness.verification.judging import closing_verifier
 
 #: The last line of a dry run if the run itself can start.
@@ -310,68 +317,63 @@ def _describe_searches(
 
 
 def _describe_trainings(recipe: Recipe, run: RunDirectory | None, choice: Options) -> Iterator[str]:
-    """Describe which adapters are trained and decoded, for the arms that have a selection.
+    """Describe which adapters are trained and decoded.
 
     Arms that will share the adapter of another condition are not counted.
     """
     plugins = load_plugins(choice.plugin_files)
     shared = predict_shared(recipe, plugins)
-    all_arms = [arm for arm in list_arms(recipe) if arm.condition not in shared]
-    if run is None or any(line.split(".")[0] != "training" for line in run.changes.all_changes):
-        yield f"train: known after the search; at most {len(all_arms)} adapters"
-        yield f"audit: known after training; at most {len(all_arms)} adapters"
+    arms = [arm for arm in list_arms(recipe) if arm.condition not in shared]
+    trained: list[Arm] = []
+    if run is None:
+        yield f"train: known after the search; at most {len(arms)} adapters"
+    else:
+        view = View(RunDirectory(run.path, recipe), plugins, arms, choice.plugin_files)
+        try:
+            planner, steps = _plan_trainings(view)
+        except NotKnownYet:
+            yield f"train: known after selection; at most {len(arms)} adapters"
+        else:
+            new = [step for step in steps if step.name in planner.new]
+            work = sum(int(step.operational["steps"]) for step in new)
+            yield f"train: {_describe_plan(planner, f' ({work:,} steps)')}"
+            trained = [Arm(*step.operational["arm"]) for step in steps if step not in new]
+    if run is None or not trained:
+        yield f"audit: known after training; at most {len(arms)} adapters"
         return
-    files = run.manifest()["files"]
-    trained_arms = (
-        set() if run.changes else {arm for arm in all_arms if layout.adapter_path(arm) in files}
-    )
-    selected_arms = [
-        arm for arm in all_arms if arm not in trained_arms and layout.selection_path(arm) in files
-    ]
-    pool = partial(read_searched_pool, run, plugins, choice.plugin_files)
-    groups = compute_groups(run, selected_arms, plugins, pool)
-    new_arms = {group.key: arm for arm, group in groups.items() if not is_stored(group)}
-    reasons = summarize_reasons([explain_missing(groups[arm]) for arm in new_arms.values()])
-    steps = 0
-    for arm in new_arms.values():
-        examples = read_examples(run.sealed(layout.selection_path(arm)))
-        steps += budget(examples, recipe.resolve_training(arm.condition)).steps
-    n_unselected = len(all_arms) - len(trained_arms) - len(selected_arms)
-    parts = [f"{len(trained_arms)} in the run"] if trained_arms else []
-    parts += (
-        [f"{len(selected_arms) - len(new_arms)} reused"]
-        if len(selected_arms) > len(new_arms)
-        else []
-    )
-    parts += (
-        [f"{len(new_arms)} new ({steps:,} steps){f': {reasons}' if reasons else ''}"]
-        if new_arms
-        else []
-    )
-    parts += [f"{n_unselected} known after selection"] if n_unselected else []
-    yield f"train: {', '.join(parts)}"
-    yield f"audit: {_describe_audit(recipe, run, choice, [*trained_arms], len(all_arms))}"
-
-
-def _describe_audit(
-    recipe: Recipe, run: RunDirectory, choice: Options, trained_arms: Sequence[Arm], n_arms: int
-) -> str:
-    """Describe which adapters' decodes of the audit are in the run, in the store, or new."""
-    current_run, plugins = RunDirectory(run.path, recipe), load_plugins(choice.plugin_files)
-    view = View(current_run, plugins, trained_arms, choice.plugin_files)
+    audited = View(view.run, plugins, trained, choice.plugin_files)
+    audited.add({step.name: view.output(step.name) for step in steps})
     planner = Planner(Run(run.path), open_store(run.path))
-    planner([view.decode(layout.decisions_path(arm), arm) for arm in trained_arms])
-    n_untrained = n_arms - len(trained_arms)
-    if len(planner.in_run) == n_arms:
-        return "in the run"
+    planner(list_audit_steps(audited))
+    untrained = len(steps) - len(trained)
+    more = f", at most {untrained} adapters more" if untrained else ""
+    yield f"audit: {_describe_plan(planner)}{more}"
+
+
+def _plan_trainings(view: View) -> tuple[Planner, list[Step]]:
+    """Plan the trainings of a view's arms; of steps with equal keys the first is returned.
+
+    Raises:
+        NotKnownYet: states or selections are not made yet.
+    """
+    make = Planner(Run(view.run.path), open_store(view.run.path))
+    make_states(view, make)
+    make_selections(view, make)
+    steps = {step.key: step for step in reversed(list_training_steps(view))}
+    planner = Planner(make.run, make.store)
+    view.add(planner(steps.values()))
+    return planner, [*reversed(steps.values())]
+
+
+def _describe_plan(planner: Planner, work: str = "") -> str:
+    """Describe how many outputs are in the run, in the store, or new; ``work`` is that of these."""
     reasons = "; ".join(filter(None, dict.fromkeys(planner.new.values())))
     parts = [
         f"{len(planner.in_run)} in the run" if planner.in_run else "",
         f"{len(planner.stored)} reused" if planner.stored else "",
-        f"{len(planner.new)} new{f': {reasons}' if reasons else ''}" if planner.new else "",
-        f"at most {n_untrained} of {n_arms} adapters new" if n_untrained else "",
+        f"{len(planner.new)} new{work}{f': {reasons}' if reasons else ''}" if planner.new else "",
     ]
-    return ", ".join(filter(None, parts))
+    return ", ".join(filter(None, parts)) or "nothing to do"
 
 
 def _describe_changes(lines: Sequence[str]) -> str:

@@ -26,7 +26,7 @@ from gapft_harness.run_directory.directory import (
 )
 from gapft_harness.stages.experiment import Cost, Experiment, View, count_finished_steps
 from gapft_harness.stages.selection.stage import list_arms
-from gapft_harness.stages.train.stored import predict_shared
+from gapft_harness.stages.train.requirements import predict_shared
 from gapft_harness.training.plan import TrainingSequence, count_steps
 
 if TYPE_CHECKING:

@@ -38,9 +38,8 @@ from gapft_harness.stages.experiment import find_experiments, load_experiments
 from gapft_harness.stages.integrity.inputs import list_recorded_include_paths
 from gapft_harness.stages.pipeline import STAGES, apply_changes, list_stages, run_stages
 from gapft_harness.stages.search.stage import store_searched_recipe
-from gapft_harness.stages.selection.stage import find_trained_conditions, list_arms
-from gapft_harness.stages.train.job import check_packages
-from gapft_harness.stages.train.stage import require_trainable_run
+from gapft_harness.stages.selection.stage import list_arms
+from gapft_harness.stages.train.requirements import check_packages, require_trainable_run
 
 
 def resolve_recipe(choice: Options) -> Recipe:
@@ -130,7 +129,7 @@ def open_context(
         stages_to_run: the stages that will run.
     """
     plugins = load_plugins(choice.plugin_files)
-    check_names(run.recipe, plugins, stages, find_trained_conditions(run))
+    check_names(run.recipe, plugins, stages)
     load_experiments(run.recipe, plugins, map_keys_to_options(choice))
     executor = CheckedExecutor(
         plugins.get("executor", run.recipe.executor.name),

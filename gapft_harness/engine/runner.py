@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -92,36 +94,75 @@ class Runner:
             )
         return step
 
+    def list_missing(self, steps: Iterable[Step]) -> list[Step]:
+        """List the steps whose outputs neither the run nor the store has, of equal keys the first.
+
+        Raises:
+            UserError: an output was changed.
+        """
+        by_place: dict[str, Step] = {}
+        for step in steps:
+            if self.run.find(step) is None and self.store.find(step) is None:
+                by_place.setdefault(step.place, step)
+        return [*by_place.values()]
+
     def _run_jobs(self, steps: Mapping[str, Step]) -> dict[str, Output]:
         """Run the jobs of steps, of equal keys one, and link what they made."""
         first_by_place: dict[str, Step] = {}
         for step in steps.values():
             first_by_place.setdefault(step.place, step)
-        jobs = [
-            Job(
-                step.label,
-                "gapft_harness.engine.runner:make_output",
-                {
-                    "store": str(self.store.root),
-                    "place": place,
-                    "made_from": step.made_from,
-                    "function": step.function_name,
-                    "inputs": step.list_paths(),
-                    "values": {**step.settings, **step.operational},
-                    "target": str(self.run.folder / step.name),
-                    "plugin_files": self._plugin_files,
-                },
-                own_process=step.own_process,
-            )
-            for place, step in first_by_place.items()
-        ]
-        results = self._executor.run(jobs, self._progress)
-        facts_by_place = dict(zip(first_by_place, results, strict=True))
+        groups: dict[str, list[Step]] = {}
+        for step in first_by_place.values():
+            groups.setdefault(step.call, []).append(step)
+        jobs = [self._build_job(group) for group in groups.values()]
+        facts_by_place: dict[str, Facts] = {}
+        progress = self._count_cheap_steps(first_by_place.values())
+        for result in self._executor.run(jobs, progress):
+            facts_by_place |= result
         made = {
             name: (step, self._find_made(step, first_by_place[step.place], facts_by_place))
             for name, step in steps.items()
         }
         return self.run.put(made)
+
+    def _count_cheap_steps(self, steps: Iterable[Step]) -> Progress:
+        """Return a progress that reports all cheap steps of one kind together."""
+        kinds = {step.label: step.kind for step in steps if step.cheap}
+        totals, finished = Counter(kinds.values()), set[str]()
+
+        def report(label: str, done: int, total: int, tokens: int = 0, note: str = "") -> None:
+            if (kind := kinds.get(label)) is None:
+                self._progress(label, done, total, tokens, note)
+            elif done == total:
+                finished.add(label)
+                count = sum(kinds[other] == kind for other in finished)
+                self._progress(kind, count, totals[kind])
+
+        return report
+
+    def _build_job(self, steps: Sequence[Step]) -> Job:
+        first, *others = steps
+        return Job(
+            f"{first.label} and {len(others)} more" if others else first.label,
+            "gapft_harness.engine.runner:make_outputs",
+            {
+                "store": str(self.store.root),
+                "function": first.function_name,
+                "together": bool(first.together),
+                "orders": [
+                    {
+                        "place": step.place,
+                        "made_from": step.made_from,
+                        "inputs": step.list_paths(),
+                        "values": {**step.settings, **step.operational},
+                        "target": str(self.run.folder / step.name),
+                    }
+                    for step in steps
+                ],
+                "plugin_files": self._plugin_files,
+            },
+            own_process=first.own_process,
+        )
 
     def _find_made(self, step: Step, made: Step, facts_by_place: Mapping[str, Facts]) -> Output:
         """Find what a job made; it may have run on another machine."""
@@ -151,73 +192,147 @@ class Runner:
             self._report_line(f"{folder}: making {count} {noun} again: {reason}")
 
 
-def make_output(
+@dataclass(frozen=True)
+class Order:
+    """An output to make, as a job receives it.
+
+    Attributes:
+        place: its place in the store.
+        made_from: the content of its key.
+        inputs: paths by argument.
+        values: further arguments.
+        target: its path in the run, for an output that the store must not keep.
+    """
+
+    place: str
+    made_from: Mapping[str, Json]
+    inputs: Mapping[str, Any]
+    values: Mapping[str, Json]
+    target: str
+
+    def build_arguments(self, output: Path) -> dict[str, Any]:
+        """Build the arguments of the step's function."""
+        return {"output": output, **parse_inputs(self.inputs), **self.values}
+
+
+def make_outputs(
     store: str,
-    place: str,
-    made_from: Mapping[str, Json],
     function: str,
-    inputs: Mapping[str, Any],
-    values: Mapping[str, Json],
-    target: str,
+    orders: Sequence[Mapping[str, Any]],
+    together: bool = False,
     plugin_files: Sequence[str] = (),
     progress: ReportProgress = report_nothing,
-) -> dict[str, Json]:
-    """Make a step's output in the store, as a job; another process may have made it meanwhile.
+) -> dict[str, dict[str, Json]]:
+    """Make outputs of steps in the store, as a job.
+
+    Outputs that another process makes at the same time are awaited at the end.
 
     Args:
         store: the store's folder.
-        place: the output's place in it.
-        made_from: the content of its key.
-        function: the step's function, ``module:name``.
-        inputs: paths by argument.
-        values: further arguments.
-        target: the output's path in the run, for one that the store must not keep.
+        function: the steps' function, ``module:name``.
+        orders: the fields of an ``Order`` for each step.
+        together: whether one call of the function makes all of them; else there is one order.
         plugin_files: files given by ``--plugin``; the executor has loaded them.
         progress: called at the beginning and at the end, and by the function.
 
     Returns:
-        The facts of the output.
+        The facts of the outputs, by place.
 
     Raises:
         GapftError: the function made no output, or the disk is full.
     """
-    kept = Store(Path(store))
-    with kept.claim(place):
-        if (output := kept.find_place(place)) is not None:
-            progress(1, 1)
-            return dict(output.facts)
-        suffix = Path(target).suffix
-        with kept.write(place, suffix) as path:
-            facts = call_function(function, path, inputs, values, progress)
-            if facts.get(OWN_RUN_ONLY):
-                place_link(path, Path(target))
-            else:
-                kept.commit(path, place, made_from, facts)
+    kept, facts = Store(Path(store)), dict[str, dict[str, Json]]()
+    waiting = [Order(**order) for order in orders]
+    for wait in (False, True):
+        for group in [[order] for order in waiting] if wait else [waiting]:
+            with contextlib.ExitStack() as claims:
+                claimed = [
+                    order
+                    for order in group
+                    if claims.enter_context(kept.claim(order.place, wait=wait))
+                ]
+                missing = []
+                for order in claimed:
+                    if (output := kept.find_place(order.place)) is None:
+                        missing.append(order)
+                    else:
+                        progress(1, 1)
+                        facts[order.place] = dict(output.facts)
+                facts |= _make_missing(kept, function, missing, together, progress)
+        waiting = [order for order in waiting if order.place not in facts]
     return facts
 
 
-def call_function(
+def _make_missing(
+    store: Store,
     function: str,
-    output: Path,
-    inputs: Mapping[str, Any],
-    values: Mapping[str, Json],
-    progress: ReportProgress = report_nothing,
+    orders: Sequence[Order],
+    together: bool,
+    progress: ReportProgress,
+) -> dict[str, dict[str, Json]]:
+    """Make outputs whose claims are held, and commit each as soon as it is finished."""
+    facts_by_place: dict[str, dict[str, Json]] = {}
+    with contextlib.ExitStack() as stack:
+        paths = [
+            stack.enter_context(store.write(order.place, Path(order.target).suffix))
+            for order in orders
+        ]
+        calls = [order.build_arguments(path) for order, path in zip(orders, paths, strict=True)]
+        results: Iterable[tuple[int, Any]]
+        if together:
+            results = import_function(function)(calls, progress) if calls else ()
+        else:
+            results = (
+                (number, _call(function, call, progress)) for number, call in enumerate(calls)
+            )
+        for number, returned in results:
+            order, path = orders[number], paths[number]
+            facts = check_result(function, path, returned)
+            if facts.get(OWN_RUN_ONLY):
+                place_link(path, Path(order.target))
+            else:
+                store.commit(path, order.place, order.made_from, facts)
+            facts_by_place[order.place] = facts
+    return facts_by_place
+
+
+def parse_inputs(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the paths of a step's inputs, by argument, from their texts."""
+    return {
+        name: Path(value) if isinstance(value, str) else [Path(item) for item in value]
+        for name, value in inputs.items()
+    }
+
+
+def call_function(
+    function: str, output: Path, inputs: Mapping[str, Any], values: Mapping[str, Json]
 ) -> dict[str, Json]:
-    """Call a step's function and check what it returns; see ``make_output``.
+    """Call a step's function once, without progress, and check what it returns.
 
     Raises:
         GapftError: it wrote nothing, or returned something other than facts.
     """
-    paths = {
-        name: Path(value) if isinstance(value, str) else [Path(item) for item in value]
-        for name, value in inputs.items()
-    }
+    arguments = {"output": output, **parse_inputs(inputs), **values}
+    return check_result(function, output, _call(function, arguments, report_nothing))
+
+
+def _call(function: str, arguments: Mapping[str, Any], progress: ReportProgress) -> Any:
     called = import_function(function)
     takes_progress = "progress" in inspect.signature(called).parameters
-    if not takes_progress:
-        progress(0, 1)
-    more = {"progress": progress} if takes_progress else {}
-    facts = called(output, **paths, **values, **more)
+    if takes_progress:
+        return called(**arguments, progress=progress)
+    progress(0, 1)
+    returned = called(**arguments)
+    progress(1, 1)
+    return returned
+
+
+def check_result(function: str, output: Path, facts: Any) -> dict[str, Json]:
+    """Check that a step's function wrote its output and returned facts; return them.
+
+    Raises:
+        GapftError: it did not.
+    """
     if not output.exists():
         raise GapftError(f"{function}: wrote nothing to its output path ({output.name})")
     if facts is None:
@@ -225,7 +340,5 @@ def call_function(
     if not isinstance(facts, Mapping) or (fault := find_json_fault(dict(facts))):
         found = type(facts).__name__ if not isinstance(facts, Mapping) else fault
         raise GapftError(f"{function}: returned {found}; expected facts (JSON values by name)")
-    if not takes_progress:
-        progress(1, 1)
     plain: dict[str, Json] = json.loads(json.dumps(dict(facts)))
     return plain

@@ -32,7 +32,9 @@ class Step:
         machine: libraries, accelerators and numeric environment.
         operational: JSON values that do not affect the output, such as paths and threads.
         cheap: whether it is exact and quick: ``gapft verify`` makes it again and compares.
-        together: steps with equal texts may share a process; not in the key.
+        together: steps with equal texts are made by one call, ``function(calls, progress)``, where
+            each call has the arguments of one step. It yields the number of each finished call,
+            from 0, with its facts. Not in the key.
         version: increase it when the output of unchanged inputs changes.
         verb: what it does, for progress; not in the key.
         own_process: whether its process must end with it; not in the key.
@@ -81,11 +83,21 @@ class Step:
         return f"{self._short_name}/{self.key}"
 
     @property
+    def call(self) -> str:
+        """The name of the call that makes its output: its own, or that of steps made together."""
+        return f"{self.function_name} {self.together}" if self.together else self.place
+
+    @property
     def label(self) -> str:
         """Its name in progress reports and messages."""
         last = self.name.rpartition("/")[2]
         stem = last.removesuffix(Path(last).suffix) if "." in last else last
-        return f"{self.verb or self._short_name} {stem}"
+        return f"{self.kind} {stem}"
+
+    @property
+    def kind(self) -> str:
+        """What it does, as other steps of its kind."""
+        return self.verb or self._short_name
 
     @property
     def function_name(self) -> str:

@@ -81,8 +81,15 @@ class Store:
         return Output(path, record["facts"])
 
     @contextlib.contextmanager
-    def claim(self, place: str) -> Iterator[None]:
-        """Hold the right to make an output while the block runs; wait for whoever makes it now.
+    def claim(self, place: str, *, wait: bool = True) -> Iterator[bool]:
+        """Hold the right to make an output while the block runs.
+
+        Args:
+            place: ``FUNCTION/KEY``.
+            wait: whether to wait for whoever makes it now; if not, the block runs without it.
+
+        Yields:
+            Whether it is held.
 
         Raises:
             UserError: the store cannot be written.
@@ -94,14 +101,17 @@ class Store:
         with contextlib.ExitStack() as stack:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(hold_lock(path.with_name(f".{path.name}.lock"), wait=True))
+                lock = hold_lock(path.with_name(f".{path.name}.lock"), wait=wait)
+                is_held = stack.enter_context(lock)
             except OSError as error:
                 raise self._not_writable_error(path, error) from error
-            yield
+            yield is_held
 
     @contextlib.contextmanager
     def write(self, place: str, suffix: str = "") -> Iterator[Path]:
         """Yield the path to write an output to; what is not committed is removed at the end.
+
+        Hidden files beside it, such as checkpoints, stay until an output is committed.
 
         Args:
             place: ``FUNCTION/KEY``; its claim must be held.
@@ -114,13 +124,15 @@ class Store:
         final = self.root / place
         folder = final.with_name(f".{final.name}{PARTIAL}")
         try:
-            remove_path(folder)  # of a killed process
-            folder.mkdir(parents=True)
+            folder.mkdir(parents=True, exist_ok=True)
+            _clear_folder(folder)  # of a killed process
             yield folder / f"{OUTPUT}{suffix}"
         except OSError as error:
             raise self._not_writable_error(final, error) from error
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                _clear_folder(folder)
+                folder.rmdir()  # unless it has hidden files
 
     def commit(self, path: Path, place: str, made_from: Mapping[str, Json], facts: Facts) -> None:
         """Store a written output; its claim must be held. If there is one already, it stays.
@@ -147,6 +159,8 @@ class Store:
             file.chmod(0o444)
         if not self.has(place):
             remove_path(final)  # what is left after a part of it was deleted
+            for hidden in folder.glob(".*"):
+                remove_path(hidden)
             folder.rename(final)
             sync_folder(final.parent)
 
@@ -203,6 +217,13 @@ def remove_path(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def _clear_folder(folder: Path) -> None:
+    """Remove what a folder contains, except hidden files that are complete."""
+    for path in folder.iterdir():
+        if not path.name.startswith(".") or path.name.endswith(PARTIAL):
+            remove_path(path)
 
 
 def _damaged_error(folder: Path, what: str) -> UserError:

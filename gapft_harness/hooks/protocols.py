@@ -491,7 +491,7 @@ class TrainingJob:
         searched: set for trainers registered with ``needs_problems=True``; else None.
         chat_template: whether prompts were rendered through the tokenizer's chat template; a
             response then ends with the template's end-of-turn token.
-        stored: the adapter's name in the store; write it into ``training.json`` and the facts.
+        run: the run directory; trackers write to its folder ``tracking``.
     """
 
     arm: Arm
@@ -506,7 +506,7 @@ class TrainingJob:
     tracker: str | None = None
     searched: SearchedPool | None = None
     chat_template: bool = False
-    stored: str = ""
+    run: Path = Path()
 
 
 Trainer = Callable[[TrainingJob], dict[str, Any]]

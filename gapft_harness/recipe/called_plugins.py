@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from gapft_harness.core.errors import UserError
@@ -32,13 +32,8 @@ def check_names(
     recipe: Recipe,
     plugins: Plugins,
     stages: Sequence[str] = tuple(_KINDS_BY_STAGE),
-    selected_conditions: Collection[str] = (),
 ) -> None:
     """Look up every plugin that the stages call, before anything expensive starts.
-
-    Args:
-        selected_conditions: conditions whose training sets are all complete; their selectors are
-            not called.
 
     Raises:
         UserError: a name is unknown, a selector does not take its parameters, or a plugin lacks a
@@ -53,8 +48,7 @@ def check_names(
     }
     if "select" in stages:
         for condition in recipe.conditions:
-            if condition not in selected_conditions:
-                find_selector(recipe, condition, plugins)
+            find_selector(recipe, condition, plugins)
     for kind in dict.fromkeys(
         kind for stage in stages for kind in _KINDS_BY_STAGE.get(stage, _EXPERIMENT_KINDS)
     ):

@@ -22,6 +22,8 @@ from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.files import PARTIAL, replace_file, sha256, sha256_cached, write_json
 from gapft_harness.core.records import SOURCE, Arm
 from gapft_harness.core.text import describe_read_error
+from gapft_harness.engine.run import Run
+from gapft_harness.engine.store import Store as EngineStore
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.reading import check_recipe
@@ -158,11 +160,15 @@ class RunDirectory:
             )
             if place is None or is_kept or not (self.path / file).exists():
                 continue
-            if place.arm and place.kind == layout.ADAPTERS:
-                keys.append(str(manifest["training"].get(place.arm.name, {}).get("stored", "")))
-            elif place.name in manifest["verdict_counts"]:
+            if place.name in manifest["verdict_counts"]:
                 keys += manifest.get("stored", {}).get(place.name, [""])
         missing_keys = [key for key in keys if not store.has_group(key)]
+        outputs, records = EngineStore(store.root), Run(self.path).read_records()
+        missing_keys += [
+            record.place
+            for file, record in records.items()
+            if layout.find_top_folder(file) == layout.ADAPTERS and not outputs.has(record.place)
+        ]
         if missing_keys:
             raise UserError(
                 f"run directory {self.path}: settings changed: "
@@ -238,15 +244,6 @@ class RunDirectory:
             manifest["history"] = old_manifest["history"]
         write_json(self._manifest_path, manifest)
         self.write_recipe()
-
-    def remove_trained(self) -> None:
-        """Remove adapters and all files that depend on them; search and selections stay."""
-        self.unseal(filter(depends_on_adapters, self.manifest()["files"]))
-        folders = (path for path in self.path.iterdir() if path.is_dir())
-        self._remove_paths(
-            p for p in folders if depends_on_adapters(p.name) and p.name not in _KEPT_NAMES
-        )
-        self.update_manifest(lambda manifest: manifest.update({"training": {}}))
 
     def _remove_paths(self, paths: Iterable[Path]) -> None:
         for path in paths:

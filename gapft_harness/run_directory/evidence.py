@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from gapft_harness.core.records import GREEDY, Evidence, Response, Status
-from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.tables import (
     parse_response,
     read_judged,
@@ -135,8 +134,9 @@ class PoolResponses:
 
 
 def read_evidence(
-    run_path: Path,
-    split: str,
+    problems: Path,
+    responses: Path,
+    states: Path,
     context: Literal["conversation", "problem"] = "conversation",
     max_gen_toks: int | None = None,
     window: tuple[int, int] | None = None,
@@ -144,26 +144,27 @@ def read_evidence(
     """Join a split's problems, responses and states into evidence, ordered by problem id.
 
     Args:
-        run_path: the run directory.
-        split: the split's name.
+        problems: the split's table of problems.
+        responses: the table of its responses.
+        states: the table of its states.
         context: the prompt of an episode's final attempt: the conversation that it answered, or
             the problem's prompt alone.
         max_gen_toks: the length limit of the split's responses, in tokens; see
             ``Evidence.ended``.
-        window: first sample number and number of samples of the states to read; None for all.
+        window: first sample number and number of samples of the states; None for all.
     """
     evidence = []
     prompts: dict[str, tuple[int, ...]] = {}
     stored = PoolResponses(
-        run_path / layout.responses_path(split),
+        responses,
         prompts,
         conversation=context == "conversation",
         window=window,
     )
     rows = zip(
-        read_problems(run_path / layout.problems_path(split)),
-        read_judged(run_path / layout.responses_path(split)),
-        read_states(run_path / layout.states_path(split, window)),
+        read_problems(problems),
+        read_judged(responses),
+        read_states(states),
         strict=True,
     )
     for (problem, prompt_ids), (_, judged), state in rows:

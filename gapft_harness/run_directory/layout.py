@@ -18,6 +18,7 @@ MANIFEST = "manifest.json"
 HISTORY = "history.jsonl"
 
 SELECTIONS = "selections"
+BUDGETS = "budgets"
 ADAPTERS = "adapters"
 SCALED = "scaled"
 DECISIONS = "decisions"
@@ -66,6 +67,11 @@ def log_responses_path(split: str) -> str:
 def selection_path(arm: Arm) -> str:
     """Return the path of an arm's training set."""
     return f"{SELECTIONS}/{arm.name}{_TABLE}"
+
+
+def budget_path(arm: Arm) -> str:
+    """Return the path of the budget of an arm's training."""
+    return f"{BUDGETS}/{arm.name}.json"
 
 
 def adapter_path(arm: Arm) -> str:

@@ -18,7 +18,7 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.manifest import Manifest, TaskFacts, new_manifest
 
 #: Folders that exist before training; sealed files in any other folder depend on adapters.
-_UNTRAINED_FOLDERS = ("pool", "audit", "calibration", layout.SELECTIONS)
+_UNTRAINED_FOLDERS = ("pool", "audit", "calibration", layout.SELECTIONS, layout.BUDGETS)
 
 #: Sections of a recipe that do not affect results: their changes are not reported.
 _IGNORED_SECTIONS = ("executor", "tracker", "notes", "description", "paper", "model")

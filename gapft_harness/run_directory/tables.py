@@ -22,7 +22,6 @@ from gapft_harness.core.files import replace_file
 from gapft_harness.core.records import (
     STATUSES,
     Attempt,
-    Budget,
     Example,
     Problem,
     Response,
@@ -31,7 +30,6 @@ from gapft_harness.core.records import (
     Verdict,
 )
 from gapft_harness.run_directory.parquet import (
-    FACTS,
     Row,
     Values,
     build_table,
@@ -295,12 +293,11 @@ def example_schema() -> pa.Schema:
     )
 
 
-def write_examples(path: Path, examples: Sequence[Example], budget: Budget) -> None:
-    """Write a training set, with its budget in the table's metadata."""
+def write_examples(path: Path, examples: Sequence[Example]) -> None:
+    """Write a training set."""
     import pyarrow.parquet as pq
 
     table = build_table(example_schema(), map(attrgetter(*example_schema().names), examples))
-    table = table.replace_schema_metadata({FACTS: json.dumps(asdict(budget))})
     replace_file(path, lambda beside: pq.write_table(table, beside, compression="zstd"))
 
 

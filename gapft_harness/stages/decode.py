@@ -48,6 +48,7 @@ from gapft_harness.stages.generation.made_from import (
     describe_sampling_machine,
     describe_unloaded_sampler,
     describe_verifier,
+    hash_code,
     select_reported_model,
 )
 from gapft_harness.store.store import Store
@@ -231,8 +232,8 @@ class DecodeBuilder:
             },
             inputs=inputs,
             code={
-                "sampler": _hash_code(sampler["code"]),
-                "verifier": _hash_code(verifier["code"]),
+                "sampler": hash_code(sampler["code"]),
+                "verifier": hash_code(verifier["code"]),
             },
             machine=self.machine,
             operational={
@@ -272,10 +273,6 @@ class DecodeBuilder:
         if isinstance(adapter := described.get("adapter"), Mapping) and "arm" in adapter:
             selected["arm"] = adapter["arm"]  # the sampler may depend on the arm's name
         return selected
-
-
-def _hash_code(code: Any) -> Any:
-    return code if isinstance(code, str) or code == NOT_HERE else content_hash(code)
 
 
 def decode(

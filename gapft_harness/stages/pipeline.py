@@ -6,29 +6,38 @@ search (pool and audit) → states → select → train → audit → experiment
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.engine.run import Run
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import SPLITS, list_splits
-from gapft_harness.run_directory.manifest import Manifest
+from gapft_harness.run_directory.directory import list_splits
+from gapft_harness.run_directory.manifest import record_warnings
 from gapft_harness.run_directory.recipe_changes import RecipeChanges
 from gapft_harness.stages.context import Context, require_selected
 from gapft_harness.stages.experiment import Experiment, check_experiments, run_experiments
 from gapft_harness.stages.experiment.stage import build_view
-from gapft_harness.stages.integrity.inputs import (
-    SECTION,
-    InputsChanged,
-    compare_inputs,
-    record_plugins,
+from gapft_harness.stages.integrity.inputs import SECTION, InputsChanged, compare_inputs
+from gapft_harness.stages.recorded_outputs import (
+    build_runner,
+    describe_training,
+    record_outputs,
+    record_selections,
 )
-from gapft_harness.stages.recorded_outputs import build_runner, record_outputs
 from gapft_harness.stages.report import run_report_stage
 from gapft_harness.stages.search.stage import read_data, run_search_stage
-from gapft_harness.stages.search.states import Window, write_split_states
-from gapft_harness.stages.selection.stage import list_replicate_warnings, select_training_sets
-from gapft_harness.stages.train.stage import run_train_stage
+from gapft_harness.stages.selection.stage import list_arms, list_replicate_warnings
+from gapft_harness.stages.steps import (
+    list_audit_steps,
+    list_training_steps,
+    make_selections,
+    make_states,
+)
+from gapft_harness.stages.train.online import list_reward_warnings
+from gapft_harness.stages.train.requirements import check_packages
+from gapft_harness.stages.train.stage import divide_steps
 
 
 def apply_changes(context: Context, include_paths: Sequence[str], stages: Sequence[str]) -> None:
@@ -95,56 +104,43 @@ def apply_changes(context: Context, include_paths: Sequence[str], stages: Sequen
 def run_states_stage(context: Context) -> None:
     """Compute the states (G, S, U) of pool and audit, and the evidence kept for each problem."""
     run = context.run
-    _unseal_states_of_other_rule(context)
-    for split in SPLITS:
-        if not run.is_sealed(layout.states_path(split)):
-            write_split_states(str(run.path), split, context.plugin_files)
-        run.seal(layout.states_path(split))
-    for k in run.recipe.list_smaller_k():
-        table = layout.states_path("pool", (0, k))
-        if not run.is_sealed(table):
-            write_split_states(str(run.path), "pool", context.plugin_files, Window(0, k))
-        run.seal(table)
-
-
-def _unseal_states_of_other_rule(context: Context) -> None:
-    """Remove states made by another response rule; nothing is trained on them yet."""
-    run, task = context.run, context.run.manifest()["task"]
-    keep = run.recipe.evidence.keep
-    if keep is None or keep == task.get("keep", keep):
-        return
-    places = {name: layout.parse_path(name) for name in run.manifest()["files"]}
-    windows = [name for name, place in places.items() if place and place.window]
-    run.unseal([*map(layout.states_path, SPLITS), *windows])
-    run.update_manifest(lambda manifest: manifest["task"].update({"keep": keep}))
+    if keep := run.recipe.evidence.keep:
+        run.update_manifest(lambda manifest: manifest["task"].update({"keep": keep}))
+    view, runner = build_view(context), build_runner(context)
+    record_outputs(context, make_states(view, runner, context.splits))
 
 
 def run_select_stage(context: Context) -> None:
     """Choose every arm's training set and budget, before anything is trained."""
     run = context.run
-    facts = select_training_sets(run, context.plugin_files)
+    view, runner = build_view(context), build_runner(context)
+    record_outputs(context, make_states(view, runner))
+    selections = make_selections(view, runner)
     context.warn(run.record_changes())
     if run.changes.selection_changes:
-        run.remove_trained()
+        _remove_other_arms(context)
     run.write_recipe()
-
-    def apply_selection(manifest: Manifest) -> None:
-        trained = {arm.name for arm in run.find_trained_arms()}
-        trained_budgets = {
-            name: entry for name, entry in manifest["budgets"].items() if name in trained
-        }
-        manifest["n"] = facts["n"]
-        manifest["budgets"] = trained_budgets | facts["budgets"]
-        record_plugins(
-            manifest, context.plugins, [("selector", name) for name in run.recipe.selectors()]
-        )
-
-    run.update_manifest(apply_selection)
-    for arm in context.list_trainable_arms():
-        run.seal(layout.selection_path(arm))
+    record_outputs(context, selections.outputs)
+    run.update_manifest(partial(record_selections, selections=selections, recipe=run.recipe))
     for line in (*_describe_budgets(context), *list_replicate_warnings(run.recipe)):
         context.report_line(line)
     check_experiments(context, context.list_trainable_arms())
+
+
+def _remove_other_arms(context: Context) -> None:
+    """Remove the outputs of arms that a changed recipe no longer has; the store keeps them."""
+    run, arms = context.run, list_arms(context.run.recipe)
+    places = {name: layout.parse_path(name) for name in run.manifest()["files"]}
+    others = [
+        name for name, place in places.items() if place and place.arm and place.arm not in arms
+    ]
+    others += [
+        layout.budget_path(place.arm)
+        for name in others
+        if (place := places[name]) and place.arm and place.kind == layout.SELECTIONS
+    ]
+    Run(run.path).remove(others)
+    run.unseal(others)
 
 
 def _describe_budgets(context: Context) -> Iterator[str]:
@@ -161,12 +157,34 @@ def _describe_budgets(context: Context) -> Iterator[str]:
         yield f"{budget_text}: {', '.join(conditions)}"
 
 
+def run_train_stage(context: Context) -> None:
+    """Train one LoRA adapter per condition and seed, unless the store has it.
+
+    Raises:
+        UserError: nothing is selected yet, or a required package is missing.
+    """
+    run = context.run
+    require_selected(run)
+    check_packages(run.recipe, context.plugins)
+    warnings = list_reward_warnings(run.recipe, run.manifest()["task"], context.plugins)
+    run.update_manifest(partial(record_warnings, warnings=warnings))
+    context.warn(warnings)
+    view, runner = build_view(context), build_runner(context)
+    steps = list_training_steps(view)
+    missing = {step.key: step for step in divide_steps(context, runner.list_missing(steps))}
+    outputs = runner([replace(missing.get(step.key, step), name=step.name) for step in steps])
+    record_outputs(context, outputs)
+    training = describe_training(steps, outputs, view)
+    run.update_manifest(lambda manifest: manifest["training"].update(training))
+    if reused := len({step.key for step in steps} - missing.keys()):
+        context.report_line(f"train: {reused} reused, {len(missing)} new")
+
+
 def run_audit_stage(context: Context) -> None:
     """Decode the audit with every arm's adapter."""
     require_selected(context.run)
     view, runner = build_view(context), build_runner(context)
-    steps = [view.decode(layout.decisions_path(arm), arm, verb="audit") for arm in view.arms()]
-    record_outputs(context, runner(steps))
+    record_outputs(context, runner(list_audit_steps(view)))
 
 
 def _run_search_stage(context: Context) -> None:

@@ -7,7 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import SOURCE, Gold
+from gapft_harness.engine.planner import Planner
+from gapft_harness.engine.run import Run
 from gapft_harness.hooks.checked import find_answer_reader
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import Verifier
@@ -20,7 +23,9 @@ from gapft_harness.stages.experiment import (
     list_report_parts,
     require_finished_steps,
 )
+from gapft_harness.stages.experiment.stage import build_view
 from gapft_harness.stages.selection.stage import list_arms
+from gapft_harness.stages.steps import list_audit_steps, list_training_steps
 from gapft_harness.verification.judging import closing_verifier, judge_once_each, verify_unique
 
 if TYPE_CHECKING:
@@ -55,6 +60,7 @@ def build_report_inputs(context: Context) -> ReportInputs:
     context = replace(context, run=RunDirectory(context.run.path, shown_recipe))
     run = context.run
     require_sealed(run)
+    _require_current_arms(context)
     require_finished_steps(context)
     manifest = run.manifest() | {"recipe": shown_recipe.model_dump(mode="json")}
     left_out: dict[str, list[str]] = {}
@@ -87,6 +93,31 @@ def require_sealed(run: RunDirectory) -> None:
     for arm in (arm for arm in list_arms(run.recipe) if arm.name in budgets):
         run.sealed(layout.selection_path(arm))
         run.sealed(layout.decisions_path(arm))
+
+
+def _require_current_arms(context: Context) -> None:
+    """Check that adapters and decisions were made with the recipe's settings.
+
+    Without the plugins of trainers, sampler and verifier this is not known, and not checked.
+
+    Raises:
+        UserError: they were made with other settings, or from other files.
+    """
+    run, plugins = context.run, context.plugins
+    needed = [("trainer", name) for name in run.recipe.list_trainers()]
+    needed += [
+        ("sampler", run.recipe.model.backend),
+        ("verifier", run.manifest()["task"]["verifier"]),
+    ]
+    if not all(plugins.has(kind, name) for kind, name in needed):
+        return
+    view, planner = build_view(context), Planner(Run(run.path), free_parts=("machine", "code"))
+    planner([*list_training_steps(view), *list_audit_steps(view)])
+    for name, reason in planner.new.items():
+        raise UserError(
+            f"{run.path / name}: was made with other settings or from other files"
+            f"{f' ({reason})' if reason else ''}; gapft run makes it again"
+        )
 
 
 def judge_by_other_rule(inputs: ReportInputs, plugins: Plugins) -> OtherRule:

@@ -100,10 +100,8 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
         )  # fmt: skip
         trainer.train()
     facts = {
-        "condition": job.arm.condition,
         "seed": job.arm.seed,
         "base_sha256": base_hash,
-        "base_model": job.model_args["pretrained"],
         "base_revision": find_hub_commit(job.model_args),
         "end_id": trainer.end.id,
         "end_token": trainer.end.text,
@@ -115,7 +113,6 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
         "versions": {
             name: version(name) for name in ("torch", "transformers", "peft", "accelerate", "trl")
         },
-        "stored": job.stored,
     }
     if settings.grpo.beta:
         model.delete_adapter("ref")  # TRL's copy of the initial adapter

@@ -264,7 +264,6 @@ def _train_arm(
     """Train one arm's adapter on the loaded base, and write its folder; return its facts."""
     end = base.end if arm_plan.needs_end else None
     identity = {
-        "condition": job.arm.condition,
         "seed": job.arm.seed,
         "base_sha256": base.sha256,
         "end_id": None if end is None else end.id,
@@ -276,7 +275,6 @@ def _train_arm(
         "optimizer": OPTIMIZER,
         "settings": settings.model_dump(mode="json"),
         "versions": {name: version(name) for name in _list_libraries(settings)},
-        "stored": job.stored,
     }
     checkpoint = Checkpoint.for_output(job.output, identity, base.device, job.checkpoint_steps)
     model = add_lora(base.model, settings, derive_key(job.arm.seed, "train/init") >> 33)
@@ -293,12 +291,12 @@ def _train_arm(
                     base.is_head_last,
                 )  # fmt: skip
             losses = {"first_loss": log[0]["loss"], "last_loss": log[-1]["loss"]}
-            base_facts = {
-                "base_model": job.model_args["pretrained"],
+            facts = {
+                **identity,
                 "base_revision": find_hub_commit(job.model_args),
+                **losses,
+                "attention": describe_attention(base.model),
             }
-            result_facts = {**base_facts, **losses}
-            facts = {**identity, **result_facts, "attention": describe_attention(base.model)}
             lines = "".join(json.dumps(entry) + "\n" for entry in log)
             facts = save_adapter(job.output, model, facts, {"training_log.jsonl": lines})
             checkpoint.remove()

@@ -22,9 +22,9 @@ def open_tracker(job: TrainingJob) -> Iterator[Callable[[dict[str, Any], int], N
     from accelerate.tracking import LOGGER_TYPE_TO_CLASS
 
     PartialState()  # accelerate's trackers ask it whether they are in the main process
-    run = job.output.resolve().parents[1]
+    run = job.run.resolve()
     folder = run / "tracking"
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     arguments: dict[str, dict[str, Any]] = {
         "tensorboard": {"run_name": job.arm.name, "logging_dir": folder},
         "wandb": {"run_name": run.name, "name": job.arm.name, "dir": str(folder)},

@@ -13,7 +13,7 @@ import yaml
 from datasets import load_dataset
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Arm, Budget
+from gapft_harness.core.records import Arm
 from gapft_harness.exporting.kinds import export
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
@@ -139,7 +139,7 @@ def test_rejects_forged_token_ids(run: RunDirectory, tmp_path: Path, forged_ids:
     ids = {"response_ids": first.response_ids[:-1], "prompt_ids": (1, 2)}[forged_ids]
     forged = [dataclasses.replace(first, **{forged_ids: ids}), *others]
     forged_run.unseal([place])
-    write_examples(forged_run.path / place, forged, Budget(1, 1, 1, 1, 1, 1))
+    write_examples(forged_run.path / place, forged)
     forged_run.seal(place)
     with pytest.raises(UserError, match="example 0"):
         export(forged_run, "trl", tmp_path / "out")

@@ -18,11 +18,15 @@ import pytest
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
+from gapft_harness.engine.runner import parse_inputs
 from gapft_harness.experiments.online import OnlinePart
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.bundled import find_recipe
 from gapft_harness.recipe.reading import load_recipe
 from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.stages.experiment import View
+from gapft_harness.stages.steps import list_training_steps
+from gapft_harness.stages.train.job import build_job
 from tests.kit.command import gapft, succeed
 from tests.kit.part_tables import read_tables
 from tests.kit.patience import PATIENCE_S
@@ -155,7 +159,7 @@ def test_killed_arm_restarts_with_same_bytes(run: Path, searched_run: Path, tmp_
     words = [sys.executable, "-m", "gapft_harness.cli.main", "run", str(copy), "--only", "train"]
     command = subprocess.Popen(words, start_new_session=True, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + PATIENCE_S
-    while not (copy / "adapters" / "grpo_all-seed13").exists():
+    while not [*tmp_path.glob(".store/train/*/made_from.json")]:
         assert command.poll() is None, "it ended before it could be killed"
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -173,12 +177,12 @@ def test_killed_arm_restarts_with_same_bytes(run: Path, searched_run: Path, tmp_
 
 def train_masked_arm(run: Path, output: Path, **grpo_changes: Any) -> list[dict[str, Any]]:
     """Train one arm alone without dropout; return the records of its updates."""
-    from gapft_harness.stages.train.job import _build_job, read_searched_pool
     from gapft_harness.training.grpo import train_grpo
 
-    opened, plugins, arm = RunDirectory.open(run), load_plugins(), Arm("grpo_masked", 13)
-    pool = read_searched_pool(opened, plugins, ())
-    job = _build_job(opened, arm, lambda done, total: None, pool)
+    view = View(RunDirectory.open(run), load_plugins(), [Arm("grpo_masked", 13)])
+    (step,) = list_training_steps(view)
+    call = {**step.settings, **step.operational, **parse_inputs(step.list_paths())}
+    job = build_job({**call, "output": output}, view.plugins)
     settings = {**job.settings, "dropout": 0.0, "grpo": {**job.settings["grpo"], **grpo_changes}}
     train_grpo(replace(job, settings=settings, output=output))
     return [json.loads(line) for line in (output / "updates.jsonl").read_text().splitlines()]

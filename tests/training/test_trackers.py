@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 import struct
@@ -16,16 +17,17 @@ from accelerate import tracking
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import sha256
-from gapft_harness.core.identities import content_hash
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.reading import load_recipe
-from gapft_harness.stages.train import job as train_job
-from gapft_harness.stages.train.job import train_arms
-from gapft_harness.stages.train.stored import MADE_FROM
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.stages.context import Context
+from gapft_harness.stages.pipeline import run_train_stage
+from gapft_harness.stages.train import requirements
 from gapft_harness.stages.verify.run import verify
 from gapft_harness.store.store import STORE_VARIABLE
 from tests.kit.command import succeed
 from tests.kit.letters import prepare_letters_run
+from tests.kit.recording_run import InProcessExecutor
 
 ARM = "gapft-seed13"
 VALUES = ("loss", "grad_norm", "learning_rate")
@@ -78,13 +80,8 @@ def train(selected_run: Path, name: str, tracker: str | None, **environment: str
 
 def train_here(selected_run: Path, run: Path) -> None:
     """Train the arm in this process."""
-    train_arms(str(run), [("gapft", 13)], [str(selected_run / "plugin.py")])
-
-
-def hash_adapter(run: Path) -> str:
-    """Hash all files of the adapter except those that the stage adds when sealing."""
-    files = sorted((run / "adapters" / ARM).iterdir())
-    return content_hash({file.name: sha256(file) for file in files if file.name != MADE_FROM})
+    plugins = [str(selected_run / "plugin.py")]
+    run_train_stage(Context(RunDirectory.open(run), InProcessExecutor(), plugins))
 
 
 def read_training_log(run: Path) -> list[dict[str, Any]]:
@@ -109,8 +106,9 @@ def test_tensorboard_keeps_every_step(selected_run: Path) -> None:
     assert yaml.safe_load(written.read_text())["target_modules"].startswith("['q_proj', 'k_proj'")
     assert verify(run, [str(selected_run / "plugin.py")]).differences == []
     alone = copy_run_with(selected_run, "alone", None)
+    shutil.rmtree(Path(os.environ[STORE_VARIABLE]) / "train")
     train_here(selected_run, alone)
-    assert hash_adapter(run) == hash_adapter(alone)
+    assert sha256(run / "adapters" / ARM) == sha256(alone / "adapters" / ARM)
     assert not (alone / "tracking").exists()
 
 
@@ -161,7 +159,7 @@ class FakeTracker:
     """Notes its calls and whether the adapter is complete at the end."""
 
     def __init__(self, run_name: str, logging_dir: Path) -> None:
-        self.file, self.adapter = logging_dir / "calls", logging_dir.parent / "adapters" / run_name
+        self.file = logging_dir / "calls"
 
     def start(self) -> None:
         self.file.write_text("")
@@ -175,7 +173,7 @@ class FakeTracker:
             raise RuntimeError("the disk is full")
 
     def finish(self) -> None:
-        self.note((self.adapter / "training.json").is_file())
+        self.note(any(Path(os.environ[STORE_VARIABLE]).rglob("training.json")))
 
     def note(self, value: object) -> None:
         self.file.write_text(f"{self.file.read_text()} {value}".strip())
@@ -199,6 +197,6 @@ def test_refuses_missing_package_before_search(
     selected_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = load_recipe(copy_run_with(selected_run, "x", "wandb") / "recipe.yaml")
-    monkeypatch.setattr(train_job, "find_version", lambda package: None)
+    monkeypatch.setattr(requirements, "find_version", lambda package: None)
     with pytest.raises(UserError, match=r"wandb is not installed; .*gapft-harness\[trackers\]"):
-        train_job.check_packages(recipe, load_plugins())
+        requirements.check_packages(recipe, load_plugins())

@@ -215,18 +215,14 @@ def _measure_task(
     from gapft_harness.gap.page import build_task_page
     from gapft_harness.gap.prospects import advise
     from gapft_harness.outcomes.searches import compute_search
-    from gapft_harness.run_directory import layout
     from gapft_harness.run_directory.directory import RunDirectory
     from gapft_harness.run_directory.lock import hold_run_lock
     from gapft_harness.stages.integrity.inputs import list_recorded_include_paths
-    from gapft_harness.stages.search.states import write_split_states
 
-    run_stages_alone(["search"], path, choice)
+    for stage in ("search", "states"):
+        run_stages_alone([stage], path, choice)
     with hold_run_lock(path):
         run = RunDirectory.open(path)
-        if not run.is_sealed(layout.states_path(split)):
-            write_split_states(str(path), split, choice.plugin_files)
-        run.seal(layout.states_path(split))
         folder = path / _GAP_FOLDER
         measured = measure_search(
             run, split, include_path or list_recorded_include_paths(path), folder

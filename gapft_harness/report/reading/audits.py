@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from gapft_harness.recipe.sections import Deployment
 from gapft_harness.report.reading.columns import DEPLOYED, PASS, codes, read_columns
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import require_consistent
-from gapft_harness.run_directory.parquet import read_facts
 
 
 def find_deployment(recipe: Mapping[str, Any]) -> Deployment | None:
@@ -231,7 +230,7 @@ def read_arm(
         ids: the audit's problems, shape (P,).
 
     Raises:
-        GapftError: the decisions are on other problems, or the budget differs from the sealed one.
+        GapftError: the decisions are on other problems, or the training set has another size.
     """
     path = run_path / layout.decisions_path(arm)
     table_columns = read_columns(path, ("problem_id", "index", "text", "status"))
@@ -243,7 +242,7 @@ def read_arm(
     entry = budgets[arm.name]
     selection = run_path / layout.selection_path(arm)
     slot_ids = read_columns(selection, ("problem_id",))["problem_id"]
-    budget = read_sealed_budget(arm, entry, selection)
+    budget = Budget(**{field.name: entry[field.name] for field in fields(Budget)})
     require_consistent(
         len(slot_ids) == budget.n,
         f"{selection}: has {len(slot_ids)} slots, but its budget has n = {budget.n}",
@@ -256,23 +255,6 @@ def read_arm(
         problems=len(set(slot_ids)),
         unverified=entry.get("unverified", 0),
     )
-
-
-def read_sealed_budget(arm: Arm, entry: Mapping[str, Any], selection: Path) -> Budget:
-    """Read the budget that is sealed with an arm's training set, and compare the manifest's.
-
-    Raises:
-        GapftError: the manifest has a different budget.
-    """
-    budget = Budget(**read_facts(selection))
-    for key in ("n", "repetitions", "exposures", "steps"):
-        recorded, sealed = entry[key], getattr(budget, key)
-        require_consistent(
-            recorded == sealed,
-            f"manifest.json: the budget of {arm.name} has {key} = {recorded}, but its training set "
-            f"{selection} is sealed with {sealed}; restore the manifest",
-        )
-    return budget
 
 
 #: Responses with an answer; without one; without one, but beginning with the right answer.

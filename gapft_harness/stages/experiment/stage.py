@@ -15,7 +15,7 @@ from gapft_harness.run_directory.manifest import Manifest, record_warnings
 from gapft_harness.stages.context import Context, require_selected
 from gapft_harness.stages.experiment.loading import find_experiments
 from gapft_harness.stages.experiment.protocol import Experiment
-from gapft_harness.stages.experiment.view import View
+from gapft_harness.stages.experiment.view import RUN_FOLDERS, View
 from gapft_harness.stages.recorded_outputs import build_runner, record_outputs
 
 
@@ -71,14 +71,27 @@ def run_experiments(context: Context) -> None:
             outputs = runner(steps)
             record_outputs(context, outputs)
             view.add(outputs)
-    audits = {layout.decisions_path(arm) for arm in context.run.find_trained_arms()}
-    others = sorted(runner.run.read_records().keys() - runner.requested - audits)
+    others = sorted(
+        name for name in runner.run.read_records().keys() - runner.requested if _is_own(name)
+    )
     if others:
         runner.run.remove(others)
         context.run.unseal(others)
         context.report_line(
             f"experiments: removed files that are no longer needed: {', '.join(others)}"
         )
+
+
+def _is_own(name: str) -> bool:
+    """Return whether an output can only be that of an experiment."""
+    place = layout.parse_path(name)
+    if place is None:
+        return layout.find_top_folder(name) not in RUN_FOLDERS
+    if place.kind == layout.STATES:
+        return place.window is not None and place.split == "audit"
+    if place.kind == layout.DECISIONS:
+        return bool(place.experiment)
+    return place.kind not in RUN_FOLDERS
 
 
 def require_finished_steps(context: Context) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from gapft_harness.core.records import SOURCE, Arm
 from gapft_harness.engine.outputs import Output, Unknown
+from gapft_harness.engine.run import Record, Run
 from gapft_harness.engine.step import Input, Step
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import Executor
@@ -18,11 +19,12 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.manifest import Manifest
 from gapft_harness.stages.decode import DecodeBuilder, build_decoder, decode
-from gapft_harness.stages.search.states import Window, write_window_states
+from gapft_harness.stages.search.states import Window, compute_states
 
 #: Folders of a run that experiments must not write to.
 RUN_FOLDERS = (
-    "pool", "audit", "calibration", "selections", "adapters", "decisions", "tracking", "report",
+    "pool", "audit", "calibration", "selections", "budgets", "adapters", "decisions", "tracking",
+    "report",
 )  # fmt: skip
 
 
@@ -48,7 +50,7 @@ class View:
         self.run = run
         self.plugins = plugins
         self._arms = tuple(arms)
-        self._plugin_files, self._executor = list(plugin_files), executor
+        self.plugin_files, self._executor = list(plugin_files), executor
         self._outputs: dict[str, Output | Unknown] = {}
 
     @property
@@ -90,7 +92,8 @@ class View:
                 f"{self.run.path / file}: does not exist yet; run the stage that makes it first "
                 "(gapft run runs all stages)"
             )
-        return Output(self.run.sealed(file))
+        record = self._records.get(file)
+        return Output(self.run.sealed(file), record.facts if record else {})
 
     def add(self, outputs: Mapping[str, Output | Unknown]) -> None:
         """Add the outputs of steps, for the steps that follow."""
@@ -177,30 +180,37 @@ class View:
             file, arm, split, problems, adapter, ids=ids, samples=samples, scale=scale, verb=verb
         )
 
-    def states(self, window: Window) -> Step:
-        """Build the step that computes the audit's states from some samples of its search.
+    def states(self, window: Window | None = None, split: str = "audit") -> Step:
+        """Build the step that computes a split's states from some samples of its search.
 
-        It makes ``layout.states_path("audit", (window.offset, window.k))``.
+        It makes ``layout.states_path(split, (window.offset, window.k))``.
 
         Args:
-            window: the samples.
+            window: the samples; None for all.
+            split: the split.
         """
-        keep = self.manifest()["task"].get("keep", "")
+        recipe = self.recipe
+        keep = recipe.evidence.keep or self.manifest()["task"].get("keep", "")
         code = self.plugins.find_code_hash("response rule", keep)
+        samples = window or Window(0, recipe.search.k)
         return Step(
-            layout.states_path("audit", (window.offset, window.k)),
-            write_window_states,
-            {"offset": window.offset, "k": window.k, "keep": keep, "drawn": self.recipe.search.k},
-            {"responses": self.output(layout.responses_path("audit"))},
+            layout.states_path(split, (window.offset, window.k) if window else None),
+            compute_states,
+            {"offset": samples.offset, "k": samples.k, "keep": keep, "drawn": recipe.search.k},
+            {"responses": self.output(layout.responses_path(split))},
             {"rule": code} if code else {},
-            operational={"plugin_files": self._plugin_files},
+            operational={"plugin_files": self.plugin_files},
             cheap=True,
             verb="states",
         )
 
     @cached_property
+    def _records(self) -> Mapping[str, Record]:
+        return Run(self.run.path).read_records()
+
+    @cached_property
     def _decoder(self) -> DecodeBuilder:
-        return build_decoder(self.run, self.plugins, self._plugin_files, self._executor)
+        return build_decoder(self.run, self.plugins, self.plugin_files, self._executor)
 
 
 def find_name_fault(step: Step) -> str:
@@ -212,7 +222,7 @@ def find_name_fault(step: Step) -> str:
             return ""
         return f"{file!r}: expected layout.decisions_path({arm}, NAME)"
     folder, _, name = file.partition("/")
-    if step.function is write_window_states:
+    if step.function is compute_states:
         return ""  # ``View.states`` names it
     if folder in RUN_FOLDERS or not folder.isidentifier():
         return f"{file!r}: expected a folder of the experiment, such as NAME/ARM.json"

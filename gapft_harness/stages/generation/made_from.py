@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.extras import find_version
+from gapft_harness.core.identities import content_hash
 from gapft_harness.core.numerics import ALL_GPUS, VISIBLE_GPUS, describe_environment
 from gapft_harness.core.records import Adapter
 from gapft_harness.core.weights import find_model_files, find_weights_folder, weights_hash
@@ -152,6 +153,11 @@ def describe_code(entry: Registration, digests: Digests) -> Any:
     if not entry.code_hash or not source_root.is_dir():
         return entry.code_hash
     return {"file": entry.code_hash, "package": _describe_folder(source_root, digests)}
+
+
+def hash_code(code: Any) -> Any:
+    """Return the hash of what ``describe_code`` returned."""
+    return code if isinstance(code, str) or code == NOT_HERE else content_hash(code)
 
 
 def _describe_folder(folder: Path, digests: Digests) -> dict[str, str]:

@@ -16,8 +16,7 @@ from typing import Any
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Response, classify_state
 from gapft_harness.hooks.manager import Registration, load_plugins
-from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import RunDirectory, require_consistent
+from gapft_harness.run_directory.directory import require_consistent
 from gapft_harness.run_directory.tables import (
     JudgedResponse,
     ProblemState,
@@ -66,31 +65,7 @@ class Window:
         return self.offset + self.k
 
 
-def write_split_states(
-    run_path: str, split: str, plugin_files: Sequence[str] = (), window: Window | None = None
-) -> dict[str, Any]:
-    """Write the states of one split of a run and the evidence kept for each problem.
-
-    Returns:
-        Facts for the manifest: ``states``, the counts of G, S and U.
-
-    Raises:
-        UserError: the search has not drawn these samples, or the split is not searched.
-        PluginError: the response rule failed, or chose something other than a passing sample.
-    """
-    run = RunDirectory.open(run_path)
-    table = layout.states_path(split, (window.offset, window.k) if window else None)
-    keep = run.manifest()["task"]["keep"]
-    return _write_table(
-        run.path / table,
-        run.sealed(layout.responses_path(split)),
-        run.recipe.search.k,
-        load_plugins(plugin_files).get("response rule", keep),
-        window,
-    )
-
-
-def write_window_states(
+def compute_states(
     output: Path,
     responses: Path,
     *,
@@ -119,27 +94,21 @@ def write_window_states(
         PluginError: the response rule failed, or chose something other than a passing sample.
     """
     rule = load_plugins(plugin_files).get("response rule", keep)
-    return _write_table(output, responses, drawn, rule, Window(offset, k))
-
-
-def _write_table(
-    table: Path, responses: Path, k: int, rule: Registration, window: Window | None
-) -> dict[str, Any]:
-    if window is not None and window.end > k:
+    window = Window(offset, k)
+    if window.end > drawn:
         raise UserError(
             f"{responses.parent.name}: samples {window.range_text} are not available: the search "
-            f"drew {k} (search.k); use samples within them, or search with a larger search.k in a "
-            "new run directory"
+            f"drew {drawn} (search.k); use samples within them, or search with a larger search.k"
         )
     counts: Counter[str] = Counter({"G": 0, "S": 0, "U": 0})
 
     def count_states() -> Iterator[ProblemState]:
         for problem_id, judged in read_judged(responses):
-            state = compute_state(problem_id, judged, k, rule, window)
+            state = compute_state(problem_id, judged, drawn, rule, window)
             counts[state.state] += 1
             yield state
 
-    write_states(table, count_states(), lambda: {"states": dict(counts)})
+    write_states(output, count_states(), lambda: {"states": dict(counts)})
     return {"states": dict(counts)}
 
 
@@ -156,26 +125,25 @@ def _check_samples(problem_id: str, judged: Sequence[JudgedResponse], k: int) ->
 def compute_state(
     problem_id: str,
     judged: Sequence[JudgedResponse],
-    k: int,
+    drawn: int,
     rule: Registration,
-    window: Window | None = None,
+    window: Window,
 ) -> ProblemState:
     """Compute one problem's state and choose the response that is kept.
 
     Args:
         problem_id: the problem.
         judged: its deployment response and samples with their verdicts, in order.
-        k: the number of samples.
+        drawn: the number of samples that the search drew.
         rule: the response rule.
-        window: the samples to use; None for all.
+        window: the samples to use.
 
     Raises:
         PluginError: the rule failed, or chose something other than a passing sample.
     """
-    _check_samples(problem_id, judged, k)
+    _check_samples(problem_id, judged, drawn)
     deployed, *samples = judged
-    if window is not None:
-        samples = samples[window.offset : window.end]
+    samples = samples[window.offset : window.end]
     passing = [j.response for j in samples if j.verdict.passed]
     state = classify_state(deployed.verdict.passed, [j.verdict.passed for j in samples])
     kept_index: int | None = None

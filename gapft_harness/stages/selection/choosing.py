@@ -14,12 +14,7 @@ from gapft_harness.core.streams import Stream
 from gapft_harness.hooks.protocols import Selector
 from gapft_harness.hooks.registration import Registration, SelectorTraits
 from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.evidence import read_evidence
-from gapft_harness.stages.generation.generation import read_decoding
 from gapft_harness.stages.selection.budgets import set_replay_aside
-from gapft_harness.stages.selection.reasoning import require_exact_reasoning
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,27 +45,33 @@ def group_by_state(evidence: Sequence[Evidence]) -> Pool:
     return Pool(solved=by_state["G"], recovered=by_state["S"], missed=by_state["U"])
 
 
-def count_slots(setting: int | str, pool: Pool) -> int:
+def count_slots(setting: int | str, states: Mapping[str, int]) -> int:
     """Return n, the number of slots of a matched selector.
 
     Args:
         setting: a number, ``recovered`` (|E_S,K|, which may be 0) or ``verified``
             (|E_G| + |E_S,K|).
-        pool: the pool.
+        states: the numbers of problems by state.
     """
     if isinstance(setting, int):
         return setting
-    return len(pool.recovered) if setting == "recovered" else len(pool.verified)
+    return states["S"] if setting == "recovered" else states["G"] + states["S"]
 
 
-def count_condition_slots(recipe: Recipe, pool_of: Callable[[str], Pool]) -> dict[str, int]:
+def count_condition_slots(
+    recipe: Recipe, count_states: Callable[[str], Mapping[str, int]]
+) -> dict[str, int]:
     """Return n of every condition, without replay.
+
+    Args:
+        recipe: the recipe.
+        count_states: returns the numbers of problems by state, from a condition's K samples.
 
     Raises:
         UserError: a condition has its own n or K, and n is 0.
     """
     slots = {
-        name: count_slots(recipe.find_slots(name), pool_of(name)) for name in recipe.conditions
+        name: count_slots(recipe.find_slots(name), count_states(name)) for name in recipe.conditions
     }
     if empty := [name for name, n in slots.items() if not n]:
         name = empty[0]
@@ -81,43 +82,6 @@ def count_condition_slots(recipe: Recipe, pool_of: Callable[[str], Pool]) -> dic
             f"its {key}"
         )
     return slots
-
-
-class ConditionPools:
-    """Reads a run's pool for each condition; conditions may use different numbers of samples.
-
-    Args:
-        run: the run; its search is finished, and it has the states for each condition's K.
-        check_hashes: whether to check that the tables have the hashes in the manifest.
-    """
-
-    def __init__(self, run: RunDirectory, *, check_hashes: bool = True) -> None:
-        self._run, self._check_hashes = run, check_hashes
-        self._by_k: dict[int, tuple[list[Evidence], Pool]] = {}
-
-    def read_evidence(self, condition: str | None = None) -> list[Evidence]:
-        """Return the evidence from a condition's K samples; for None, from all samples."""
-        return self._read_condition(condition)[0]
-
-    def read_pool(self, condition: str | None = None) -> Pool:
-        """Return a condition's evidence grouped by state."""
-        return self._read_condition(condition)[1]
-
-    def _read_condition(self, condition: str | None) -> tuple[list[Evidence], Pool]:
-        run, recipe = self._run, self._run.recipe
-        k = recipe.search.k if condition is None else recipe.find_k(condition)
-        if k not in self._by_k:
-            window = None if k == recipe.search.k else (0, k)
-            tables = (layout.problems_path("pool"), layout.responses_path("pool"))
-            for table in (
-                (*tables, layout.states_path("pool", window)) if self._check_hashes else ()
-            ):
-                run.sealed(table)
-            limit = read_decoding(run.manifest()["task"]).max_gen_toks
-            evidence = read_evidence(run.path, "pool", recipe.evidence.context, limit, window)
-            require_exact_reasoning(evidence)
-            self._by_k[k] = evidence, group_by_state(evidence)
-        return self._by_k[k]
 
 
 def fill_slots(
@@ -256,68 +220,6 @@ def _find_borrowing_fault(example: Evidence, evidence: Evidence, lender: Evidenc
     if replace(example, response=evidence.response) != evidence:
         return f"problem {evidence.problem_id} changed in more than its response"
     return ""
-
-
-class NotEvidence(UserError):
-    """An example that its condition may not train on: not a response of the pool's evidence."""
-
-
-def find_evidence(
-    example: Example, pool_evidence: Mapping[str, Evidence], responses: str = "borrowed"
-) -> Evidence:
-    """Find the evidence that an example was made from.
-
-    Args:
-        example: the example.
-        pool_evidence: the pool's evidence by problem id.
-        responses: the allowed responses, as ``SelectorTraits.responses``.
-
-    Raises:
-        NotEvidence: there is none; the message has no subject: the caller names the example.
-    """
-    evidence, index = pool_evidence.get(example.problem_id), example.response_index
-    if evidence is None:
-        raise NotEvidence("is not a problem of the pool")
-    if example.origin != example.problem_id:
-        description = f"has the response of problem {example.origin}"
-        if responses != "borrowed":
-            raise NotEvidence(
-                f"{description}, and its selector is not registered with responses='borrowed'"
-            )
-        lender = pool_evidence.get(example.origin)
-        if lender is None or lender.response is None:
-            raise NotEvidence(f"{description}, which has no passing response")
-        evidence = replace(evidence, response=_replace_response(lender, index).response)
-    elif responses == "unverified":
-        samples = (sample for sample, _ in evidence.each_sample())
-        evidence = next((s for s in samples if s.response and s.response.index == index), evidence)
-    elif responses != "kept":
-        evidence = _replace_response(evidence, index)
-    if evidence.response is None:
-        raise NotEvidence("has no passing response: search missed it")
-    if example != (rebuilt := build_example(evidence)):
-        columns = list_differing_columns(example, rebuilt)
-        raise NotEvidence(f"does not match the evidence in the states table; differing: {columns}")
-    return evidence
-
-
-def list_differing_columns(example: Example, other: Example) -> str:
-    """List the columns in which two examples differ."""
-    return ", ".join(
-        key for key in example.__dataclass_fields__ if getattr(example, key) != getattr(other, key)
-    )
-
-
-def _replace_response(evidence: Evidence, index: int) -> Evidence:
-    """Select the verified response with an index; without one, return the evidence unchanged."""
-    if evidence.response and evidence.response.index == index:
-        return evidence
-    verified = (
-        candidate
-        for candidate in evidence.each_verified()
-        if candidate.response and candidate.response.index == index
-    )
-    return next(verified, evidence)
 
 
 def build_example(evidence: Evidence) -> Example:

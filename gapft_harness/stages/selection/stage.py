@@ -1,38 +1,44 @@
 """Selection: each condition's selector fills the matched budget (Section 3.3, Equation 7).
 
-Read the pool's states; write ``selections/CONDITION-seedS.parquet`` for every arm. Budgets are
-computed and checked here, before anything is trained.
+From the pool's tables a step makes ``selections/ARM.parquet`` for every arm, another its budget.
+Budgets that must match are compared before anything is trained.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from gapft_harness.core.errors import PluginError
-from gapft_harness.core.records import Arm
-from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.recipe.called_plugins import find_selector
+from gapft_harness.core.files import write_json
+from gapft_harness.core.records import Arm, Budget, Pool
+from gapft_harness.engine.outputs import NOT_HERE, Output, Unknown
+from gapft_harness.engine.step import Step
+from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.recipe.sections import Training
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.parquet import read_facts
+from gapft_harness.run_directory.evidence import read_evidence
 from gapft_harness.run_directory.tables import read_examples, write_examples
+from gapft_harness.stages.generation.made_from import describe_argument
 from gapft_harness.stages.selection.budgets import (
     group_by_budget,
     require_matched,
     require_similar_tokens,
 )
-from gapft_harness.stages.selection.choosing import (
-    ConditionPools,
-    TrainingSet,
-    build_training_set,
-    count_condition_slots,
-    count_slots,
-)
-from gapft_harness.training.plan import budget
+from gapft_harness.stages.selection.choosing import build_training_set, group_by_state
+from gapft_harness.stages.selection.reasoning import require_exact_reasoning
+from gapft_harness.store.digests import Digests
+from gapft_harness.training.ledger import hash_sequences
+from gapft_harness.training.plan import budget, build_sequences
+
+#: The settings of training that decide sequences and their number; others change no budget.
+_PLAN_KEYS = (
+    "repetitions", "micro_batch", "accumulation", "update_groups", "max_length", "too_long",
+    "supervise_eos", "start_tokens",
+)  # fmt: skip
 
 
 def list_arms(recipe: Recipe) -> list[Arm]:
@@ -51,103 +57,191 @@ def list_replicate_warnings(recipe: Recipe) -> list[str]:
     ]
 
 
-def find_trained_conditions(run: RunDirectory) -> set[str]:
-    """Find the conditions that are trained for all seeds of the recipe; they need no selector."""
-    trained = run.find_trained_arms()
-    return {arm.condition for arm in trained} - {
-        arm.condition for arm in list_arms(run.recipe) if arm not in trained
-    }
-
-
-def select_training_sets(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any]:
-    """Select every arm's training set under the matched budget.
-
-    A sealed set with a trained adapter must be chosen again identically; if its selector is not
-    loaded, the sealed set is used. A set without a trained adapter is replaced if the choice
-    changed. A replicate uses the set of the condition that it repeats.
+def build_select_step(
+    recipe: Recipe,
+    arm: Arm,
+    n: int,
+    pool: Mapping[str, Output | Unknown],
+    max_gen_toks: int,
+    plugins: Plugins,
+    plugin_files: Sequence[str],
+) -> Step:
+    """Build the step that selects an arm's training set.
 
     Args:
-        run: the run, with the requested conditions, seeds and budget in its recipe.
+        recipe: the recipe. A replicate gets the set of the condition that it repeats.
+        arm: the arm.
+        n: the slots of a matched selector, without replay.
+        pool: the pool's ``problems``, ``responses``, and ``states`` from the condition's K samples.
+        max_gen_toks: the limit of a response's length.
+        plugins: the loaded plugins; without the selector's its code is not known.
+        plugin_files: files given by ``--plugin``.
+    """
+    condition = recipe.conditions[arm.condition]
+    code = NOT_HERE
+    if plugins.has("selector", condition.selector):
+        code = plugins.find_code_hash("selector", condition.selector)
+    k = recipe.find_k(arm.condition)
+    return Step(
+        layout.selection_path(arm),
+        select,
+        {
+            "selector": condition.selector,
+            "params": describe_argument(condition.params, Digests()),
+            "n": n,
+            "replay": recipe.budget.replay,
+            "seed": recipe.find_selection_seed(arm.seed),
+            "k": None if k == recipe.search.k else k,
+            "context": recipe.evidence.context,
+            "max_gen_toks": max_gen_toks,
+        },
+        pool,
+        {"selector": code} if code else {},
+        operational={
+            "arguments": condition.params,
+            "condition": arm.condition,
+            "plugin_files": list(plugin_files),
+        },
+        cheap=True,
+        verb="select",
+    )
+
+
+def select(
+    output: Path,
+    problems: Path,
+    responses: Path,
+    states: Path,
+    *,
+    selector: str,
+    params: Mapping[str, Any],
+    n: int,
+    replay: int,
+    seed: int,
+    k: int | None,
+    context: Literal["conversation", "problem"],
+    max_gen_toks: int,
+    arguments: Mapping[str, Any],
+    condition: str,
+    plugin_files: Sequence[str],
+) -> dict[str, Any]:
+    """Select an arm's training set: the function of a step; see ``build_select_step``.
+
+    Args:
+        output: the table to write.
+        problems: the pool's problems.
+        responses: its responses.
+        states: its states.
+        selector: the selector's name.
+        params: its parameters, with the contents of files.
+        n: the slots of a matched selector, without replay.
+        replay: the number of solved problems that all matched arms of a seed share.
+        seed: the seed of the draw.
+        k: the number of samples that define the states; None for all.
+        context: the prompt of an episode's final attempt.
+        max_gen_toks: the limit of a response's length.
+        arguments: the selector's parameters.
+        condition: the condition, for messages.
         plugin_files: files given by ``--plugin``.
 
     Returns:
-        Facts for the manifest: ``budgets`` by arm, with the number of examples whose generator did
-        not report how they ended (``ends_unknown``), and ``n``; both empty or 0 if search
-        recovered nothing and the budget is ``recovered``: there is nothing to train on.
+        Whether the budget is ``matched``; ``ends_unknown``, the examples whose generator did not
+        report how they ended; and the ``unverified`` ones, if there are any.
 
     Raises:
-        UserError: a pool too small for the budget (the message has the shortfall), supervised
-            tokens that differ by more than the recipe allows.
-        PluginError: a selector broke its contract, or chooses other examples than those already
-            trained on.
+        UserError: the pool is too small for n or for the replay.
+        PluginError: the selector broke its contract.
     """
-    pools = ConditionPools(run)
-    n = count_slots(run.recipe.budget.n, pools.read_pool())
-    if n == 0:
-        return {"budgets": {}, "n": 0}
-    slots = count_condition_slots(run.recipe, pools.read_pool)
-    plugins = load_plugins(plugin_files)
-    manifest = run.manifest()
-    trained = {} if run.changes.selection_changes else run.find_trained_arms()
+    function, entry = load_plugins(plugin_files).find_selector(selector)
+    tables = (problems, responses, states)
+    stamps = tuple((s.st_ino, s.st_size, s.st_mtime_ns) for s in map(Path.stat, tables))
+    window = None if k is None else (0, k)
+    pool = _read_pool(tables, context, max_gen_toks, window, stamps)
+    chosen = build_training_set(
+        partial(function, **arguments), entry, pool, n, replay, Arm(condition, seed)
+    )
+    write_examples(output, chosen.examples)
+    return chosen.build_facts()
 
-    def choose_for_arm(arm: Arm) -> TrainingSet:
-        budget_entry, condition = (
-            manifest["budgets"].get(arm.name),
-            run.recipe.conditions[arm.condition],
-        )
-        n, replay = slots[arm.condition], run.recipe.budget.replay
-        if budget_entry and arm in trained and not plugins.has("selector", condition.selector):
-            return _read_sealed_set(run, arm, budget_entry)
-        selector, entry = find_selector(run.recipe, arm.condition, plugins)
-        drawing = replace(arm, seed=run.recipe.find_selection_seed(arm.seed))
-        return build_training_set(
-            selector, entry, pools.read_pool(arm.condition), n, replay, drawing
-        )
 
-    originals, sets = run.recipe.map_replicates(), dict[Arm, TrainingSet]()
-    for arm in list_arms(run.recipe):
-        if arm.condition not in originals:
-            sets[arm] = choose_for_arm(arm)
-    chosen_sets = {
-        arm: sets[replace(arm, condition=originals.get(arm.condition, arm.condition))]
-        for arm in list_arms(run.recipe)
+@lru_cache(maxsize=1)
+def _read_pool(
+    tables: tuple[Path, Path, Path],
+    context: Literal["conversation", "problem"],
+    max_gen_toks: int,
+    window: tuple[int, int] | None,
+    stamps: tuple[tuple[int, int, int], ...],
+) -> Pool:
+    """Read the evidence of a pool; ``stamps`` reveal that a table was replaced."""
+    evidence = read_evidence(*tables, context, max_gen_toks, window)
+    require_exact_reasoning(evidence)
+    return group_by_state(evidence)
+
+
+def build_budget_step(recipe: Recipe, arm: Arm, selection: Output | Unknown) -> Step:
+    """Build the step that counts the budget of an arm's training."""
+    settings = recipe.resolve_training(arm.condition).model_dump(mode="json")
+    return Step(
+        layout.budget_path(arm),
+        count_budget,
+        {key: settings[key] for key in _PLAN_KEYS},
+        {"selection": selection},
+        cheap=True,
+        verb="budget",
+    )
+
+
+def count_budget(output: Path, selection: Path, **settings: Any) -> dict[str, Any]:
+    """Count the budget of a training: the function of a step.
+
+    Args:
+        output: the JSON file to write.
+        selection: the training set.
+        settings: the settings of training that decide its sequences.
+
+    Returns:
+        The fields of the ``Budget`` and the hash of the sequences, as in the file.
+
+    Raises:
+        UserError: an example is too long, or there are fewer exposures than update groups.
+    """
+    examples, training = read_examples(selection), Training.model_validate(settings)
+    facts = {
+        **asdict(budget(examples, training)),
+        "sequences_sha256": hash_sequences(build_sequences(examples, training)),
     }
-    budgets = {
-        arm: budget(training_set.examples, run.recipe.resolve_training(arm.condition))
-        for arm, training_set in chosen_sets.items()
-    }
-    matched_budgets = {arm: b for arm, b in budgets.items() if chosen_sets[arm].is_matched}
-    for group in group_by_budget(matched_budgets, slots, run.recipe):
+    write_json(output, facts)
+    return facts
+
+
+def read_budget(facts: Mapping[str, Any]) -> Budget:
+    """Read the budget from the facts of ``count_budget``."""
+    return Budget(**{field.name: facts[field.name] for field in fields(Budget)})
+
+
+def require_equal_budgets(
+    recipe: Recipe, slots: Mapping[str, int], facts: Mapping[Arm, Mapping[str, Any]]
+) -> dict[Arm, Budget]:
+    """Require that matched arms have equal budgets.
+
+    Args:
+        recipe: the recipe.
+        slots: n by condition.
+        facts: the facts of each arm's budget and selection.
+
+    Returns:
+        The first arm's budget of each group of matched arms, by that arm.
+
+    Raises:
+        GapftError: matched arms differ in n, N or J.
+        UserError: their tokens differ by more than the recipe allows.
+    """
+    matched = {arm: read_budget(item) for arm, item in facts.items() if item["matched"]}
+    groups = group_by_budget(matched, slots, recipe)
+    for group in groups:
         require_matched(group)
-        require_similar_tokens(group, run.recipe.budget)
-    paths = {arm: run.path / layout.selection_path(arm) for arm in chosen_sets}
-    sealed_arms = {arm for arm, path in paths.items() if path.exists()}
-    for arm in sealed_arms.intersection(trained):
-        if read_examples(paths[arm]) != chosen_sets[arm].examples:
-            raise _changed_selection_error(arm, paths[arm])
-    stale_arms = [
-        arm
-        for arm in paths
-        if arm in sealed_arms
-        and arm not in trained
-        and (read_examples(paths[arm]), read_facts(paths[arm]))
-        != (chosen_sets[arm].examples, asdict(budgets[arm]))
-    ]
-    run.unseal(layout.selection_path(arm) for arm in stale_arms)
-    for arm, training_set in chosen_sets.items():
-        if not paths[arm].exists():
-            write_examples(paths[arm], training_set.examples, budgets[arm])
-    return {
-        "n": n,
-        "budgets": {
-            arm.name: {
-                **asdict(b),
-                **chosen_sets[arm].build_facts(),
-                **build_condition_facts(run.recipe, arm),
-            }
-            for arm, b in budgets.items()
-        },
-    }
+        require_similar_tokens(group, recipe.budget)
+    return {arm: group[arm] for group in groups for arm in [*group][:1]}
 
 
 def build_condition_facts(recipe: Recipe, arm: Arm) -> dict[str, Any]:
@@ -156,18 +250,6 @@ def build_condition_facts(recipe: Recipe, arm: Arm) -> dict[str, Any]:
     return {"condition": settings} if settings else {}
 
 
-def _read_sealed_set(run: RunDirectory, arm: Arm, budget_entry: Mapping[str, Any]) -> TrainingSet:
-    examples = read_examples(run.sealed(layout.selection_path(arm)))
-    return TrainingSet(
-        examples,
-        budget_entry.get("matched", True),
-        budget_entry.get("ends_unknown", 0),
-    )
-
-
-def _changed_selection_error(arm: Arm, path: Path) -> PluginError:
-    return PluginError(
-        f"{path}: sealed, but condition {arm.condition!r} now chooses other examples: its "
-        "selector or the version of this package changed. "
-        "Start a new run directory, or register the changed selector under a new name"
-    )
+def find_original(recipe: Recipe, arm: Arm) -> Arm:
+    """Return the arm whose training set an arm uses: of a replicate, that which it repeats."""
+    return replace(arm, condition=recipe.map_replicates().get(arm.condition, arm.condition))

@@ -1,180 +1,226 @@
-"""The train stage: train the adapters of the run's arms on the executor, and seal them."""
+"""The train stage: train the adapters of the run's arms on the executor."""
 
 from __future__ import annotations
 
-import contextlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gapft_harness.core.errors import UserError
+from gapft_harness.core.numerics import describe_environment
 from gapft_harness.core.records import Arm
+from gapft_harness.engine.outputs import Output, Unknown
+from gapft_harness.engine.step import Input, Step
 from gapft_harness.executors.local import list_gpus
-from gapft_harness.hooks.manager import Plugins, load_plugins
-from gapft_harness.hooks.protocols import Job, ReportProgress, report_nothing
+from gapft_harness.hooks.manager import Plugins
+from gapft_harness.hooks.protocols import Job
 from gapft_harness.hooks.registration import ExecutorTraits, TrainerTraits
-from gapft_harness.recipe.recipe import Recipe, build_sampler_settings, resolve_model_args
-from gapft_harness.recipe.sections import Training
+from gapft_harness.recipe.recipe import (
+    Recipe,
+    build_sampler_settings,
+    resolve_model_args,
+    select_fixed_args,
+)
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.manifest import record_warnings
-from gapft_harness.run_directory.recording import record_entry
-from gapft_harness.stages.context import Context, require_selected
-from gapft_harness.stages.integrity.inputs import record_trainers
-from gapft_harness.stages.selection.stage import list_arms
-from gapft_harness.stages.train.job import (
-    check_packages,
-    count_trainings_at_once,
-    read_finished_facts,
-    read_searched_pool,
-    train_arms,
+from gapft_harness.run_directory.manifest import TaskFacts
+from gapft_harness.stages.context import Context
+from gapft_harness.stages.generation.generation import build_sampled_decoding, read_decoding
+from gapft_harness.stages.generation.made_from import (
+    describe_accelerators,
+    describe_argument,
+    describe_code,
+    describe_libraries,
+    describe_model,
+    hash_code,
 )
-from gapft_harness.stages.train.online import list_reward_warnings
-from gapft_harness.stages.train.stored import (
-    MANIFEST_ONLY_KEYS,
-    STORED,
-    TRAINED_AS,
-    compute_groups,
-    copy_from_store,
-    find_original,
-    find_stale,
-    has_copies,
-    is_stored,
-    record_made_from,
-    remove_stale,
-    store_adapter,
-)
-from gapft_harness.store.explain import explain_missing, summarize_reasons
-from gapft_harness.store.store import StoreGroup
+from gapft_harness.stages.train.job import count_trainings_at_once, train
+from gapft_harness.store.digests import Digests
 
-if TYPE_CHECKING:
-    from gapft_harness.training.model import EndToken
+#: Libraries whose minor versions may change the result of training.
+_LIBRARIES = (
+    "torch", "transformers", "tokenizers", "peft", "accelerate", "liger-kernel", "trl",
+)  # fmt: skip
 
 
-def run_train_stage(context: Context) -> None:
-    """Train one LoRA adapter per condition and seed, unless the store has it.
+@dataclass(frozen=True)
+class TrainingSteps:
+    """Builds the steps that train a run's adapters.
 
-    Raises:
-        UserError: nothing is selected yet, or a required package is missing.
+    Attributes:
+        recipe: the recipe.
+        task: the task's facts, as in the manifest.
+        source: the description of the model that the search used, as in the manifest.
+        plugins: the loaded plugins.
+        plugin_files: files given by ``--plugin``.
+        run: the run directory.
     """
-    run, arms = context.run, context.list_trainable_arms()
-    require_selected(run)
-    check_packages(run.recipe, context.plugins)
-    warnings = list_reward_warnings(run.recipe, run.manifest()["task"], context.plugins)
-    run.update_manifest(partial(record_warnings, warnings=warnings))
-    context.warn(warnings)
-    run.update_manifest(partial(record_trainers, plugins=context.plugins, run=run))
-    pool = partial(read_searched_pool, run, context.plugins, context.plugin_files)
-    groups = compute_groups(run, arms, context.plugins, pool)
-    remove_stale(run, find_stale(run, groups), context.report_line)
-    train_or_reuse(context, groups)
+
+    recipe: Recipe
+    task: TaskFacts
+    source: Mapping[str, Any]
+    plugins: Plugins
+    plugin_files: Sequence[str]
+    run: Path
+    _digests: Digests = field(default_factory=Digests)
+
+    def build(
+        self,
+        arm: Arm,
+        selection: Output | Unknown,
+        budget: Output | Unknown,
+        pool: Mapping[str, Output | Unknown],
+    ) -> Step:
+        """Build the step that trains an arm's adapter.
+
+        Equal training sequences give equal keys. A trainer that is not ``as_documented`` may depend
+        on the examples and on the arm's name.
+
+        Args:
+            arm: the arm.
+            selection: its training set.
+            budget: the output of ``count_budget``.
+            pool: the pool's ``problems`` and ``states``, which some trainers read.
+        """
+        recipe = self.recipe
+        training = recipe.resolve_training(arm.condition)
+        settings: dict[str, Any] = {
+            "trainer": training.trainer,
+            "training": training.model_dump(mode="json"),
+            "seed": arm.seed,
+            "replicate": recipe.conditions[arm.condition].replicate,
+            "device": str(self._arguments.get("device", "")).partition(":")[0],
+            "chat_template": build_sampler_settings(recipe).chat_template,
+            "base": self._base,
+        }
+        trainer = self.plugins.get("trainer", training.trainer)
+        traits = trainer.require_traits(TrainerTraits)
+        code = {"trainer": describe_code(trainer, self._digests)}
+        inputs: dict[str, Input] = {}
+        operational: dict[str, Any] = {}
+        if traits.as_documented:
+            inputs["selection"] = _see_sequences(selection, budget)
+        else:
+            inputs["selection"] = selection
+            settings |= {"name": arm.name, "arguments": self._described_arguments}
+        if traits.needs_problems:
+            inputs |= pool
+            rules = self._list_rules()
+            settings["decoding"] = asdict(
+                build_sampled_decoding(read_decoding(self.task), recipe.search)
+            )
+            settings["verifiers"] = [
+                [name, describe_argument(params, self._digests)] for name, params in rules
+            ]
+            code |= {
+                f"verifier {name}": describe_code(self.plugins.get("verifier", name), self._digests)
+                for name, _ in rules
+            }
+            operational["rules"] = [[name, dict(params)] for name, params in rules]
+        return Step(
+            layout.adapter_path(arm),
+            train,
+            settings,
+            inputs,
+            {name: hash_code(part) for name, part in code.items() if part},
+            self._machine,
+            {
+                **operational,
+                "arm": [arm.condition, arm.seed],
+                "steps": budget.facts["steps"],
+                "model_args": self._arguments,
+                "base_sha256": self.source.get("weights_sha256"),
+                "threads": recipe.executor.threads_per_worker,
+                "checkpoint_steps": recipe.executor.checkpoint_steps,
+                "tracker": recipe.tracker,
+                "run": str(self.run),
+                "plugin_files": list(self.plugin_files),
+            },
+            together="one base",
+            verb="train",
+        )
+
+    def _list_rules(self) -> list[tuple[str, dict[str, Any]]]:
+        """List the task's verifier and its permissive rule, if it has one, with parameters."""
+        name, params = self.task["verifier"], self.task["verifier_params"]
+        rules = [(name, params)]
+        other = self.plugins.find_other_rule(name, params)
+        if other is not None and other.permissive:
+            rules.append((other.name, dict(other.params)))
+        return rules
+
+    @cached_property
+    def _arguments(self) -> dict[str, Any]:
+        return resolve_model_args(self.recipe)
+
+    @cached_property
+    def _described_arguments(self) -> dict[str, Any]:
+        fixed = select_fixed_args(self.recipe.model.backend, self._arguments, self.plugins)
+        return {
+            key: describe_argument(value, self._digests)
+            for key, value in fixed.items()
+            if key != "pretrained"
+        }
+
+    @cached_property
+    def _base(self) -> dict[str, Any]:
+        base, is_known = describe_model(self._arguments, self._digests)
+        if not is_known:
+            base["weights_sha256"] = self.source.get("weights_sha256")
+        return base
+
+    @cached_property
+    def _machine(self) -> dict[str, Any]:
+        return {
+            "libraries": describe_libraries(_LIBRARIES),
+            "accelerators": describe_accelerators(),
+            "environment": describe_environment(),
+        }
 
 
-def train_or_reuse(context: Context, groups: Mapping[Arm, StoreGroup]) -> None:
-    """Train arms or copy their adapters from the store, and seal them.
+def _see_sequences(selection: Output | Unknown, budget: Output | Unknown) -> Output | Unknown:
+    """Return a training set whose content is that of its sequences."""
+    if isinstance(selection, Unknown):
+        return selection
+    return replace(selection, seen=str(budget.facts["sequences_sha256"]))
+
+
+def divide_steps(context: Context, steps: Sequence[Step]) -> list[Step]:
+    """Divide training steps among workers, with about equal numbers of tokens.
+
+    The steps of a worker share a base that is loaded once. Fewer workers are used if memory is too
+    small for all. An executor that ignores ``workers`` gets each step alone.
 
     Args:
         context: the run.
-        groups: the store's group of each arm's adapter, stored or not.
+        steps: the steps whose adapters are trained.
+
+    Returns:
+        The steps, the longest first.
     """
-    run, manifest = context.run, context.run.manifest()
-    trained = read_finished_facts(run, groups)
-    if trained:
-        steps = sum(manifest["budgets"][name]["steps"] for name in trained)
-        context.progress(_format_label(list(trained)), steps, steps)  # shown as already finished
-    unfinished = [arm for arm in groups if arm.name not in trained]
-    for arm in groups.keys() - unfinished:
-        if trained[arm.name].get(STORED) == groups[arm].name:
-            store_adapter(groups[arm], run.path / layout.adapter_path(arm), run)
-    arm_by_key = {
-        groups[arm].key: arm for arm in reversed(unfinished) if not is_stored(groups[arm])
-    }
-    jobs = [
-        Job.of(
-            _format_label([arm.name for arm in group]),
-            train_arms,
-            run_path=str(run.path),
-            arms=[[arm.condition, arm.seed] for arm in group],
-            plugin_files=list(context.plugin_files),
-        )
-        for group in _divide_arms(
-            context, [arm for arm in unfinished if arm in arm_by_key.values()]
-        )
-    ]
-    reasons = summarize_reasons(
-        [explain_missing(groups[arm]) for arm in arm_by_key.values()]
-    )  # before they are stored
-    new_count = len(arm_by_key)
-    for job_facts in context.executor.run(jobs, context.progress):
-        trained |= job_facts
-    reused_counts = Counter[str]()
-    for arm in sorted(groups, key=lambda arm: arm.name not in trained):
-        facts = trained.get(arm.name) or copy_from_store(run, arm, groups[arm])
-        if layout.adapter_path(arm) in manifest["files"]:
-            recorded = manifest["training"].get(arm.name, {})
-            facts.pop("reused", None)
-            facts |= {key: recorded[key] for key in MANIFEST_ONLY_KEYS if key in recorded}
-        else:
-            if original := find_original(run.manifest(), arm, facts.get(STORED), context.plugins):
-                facts[TRAINED_AS] = original
-            elif "reused" in facts:
-                reused_counts[facts["reused"]] += 1
-        of_manifest = {key: facts.pop(key) for key in MANIFEST_ONLY_KEYS if key in facts}
-        facts = of_manifest | facts  # in one order, however the arm came to be here
-        record_made_from(run.path / layout.adapter_path(arm), groups[arm])
-        run.seal(layout.adapter_path(arm))
-        run.update_manifest(record_entry("training", arm.name, facts))
-    parts = [f"{count} reused from {Path(folder).name}" for folder, count in reused_counts.items()]
-    parts += [f"{new_count} new" + (f": {reasons}" if reasons else "")] if new_count else []
-    if parts:
-        context.report_line(f"train: {', '.join(parts)}")
-    if any(has_copies(groups[arm]) for arm in unfinished):
-        context.report_line(
-            f"train: adapters are copied, not linked: hard links between {run.path} and the store "
-            "are not possible"
-        )
-
-
-def _format_label(names: Sequence[str]) -> str:
-    return f"train {names[0]}" + (f" and {len(names) - 1} more" if names[1:] else "")
-
-
-def _divide_arms(context: Context, unsorted_arms: Sequence[Arm]) -> list[list[Arm]]:
-    """Divide arms into one group for each worker, with about equal numbers of tokens.
-
-    The arms of a group share a base that is loaded once. Fewer workers are used if memory is too
-    small for all. An executor that ignores ``workers`` gets one group for each arm.
-    """
-    run = context.run
-    budgets = run.manifest()["budgets"]
-    tokens = {arm: budgets[arm.name]["tokens"] for arm in unsorted_arms}
-    arms = sorted(unsorted_arms, key=lambda arm: (-tokens[arm], arm.name))
-    executor = run.recipe.executor
-    entry = context.plugins.get("executor", executor.name)
+    budgets = context.run.manifest()["budgets"]
+    tokens = {step.name: budgets[Arm(*step.operational["arm"]).name]["tokens"] for step in steps}
+    ordered = sorted(steps, key=lambda step: (-tokens[step.name], step.name))
+    entry = context.plugins.get("executor", context.run.recipe.executor.name)
     follows_workers = entry.require_traits(ExecutorTraits).by_workers
-    count = _count_workers(context, arms) if follows_workers else len(arms)
-    groups: list[list[Arm]] = [[] for _ in range(count)]
-    loads = [0] * len(groups)
-    for arm in arms:
+    loads = [0] * (_count_workers(context, ordered) if follows_workers else len(ordered))
+    divided = []
+    for step in ordered:
         lightest = loads.index(min(loads))
-        groups[lightest].append(arm)
-        loads[lightest] += tokens[arm]
-    return [group for group in groups if group]
+        loads[lightest] += tokens[step.name]
+        divided.append(replace(step, together=f"worker {lightest + 1}"))
+    return divided
 
 
-def _count_workers(context: Context, arms: Sequence[Arm]) -> int:
+def _count_workers(context: Context, steps: Sequence[Step]) -> int:
     """Return how many workers can train in parallel; warn if memory allows fewer than requested."""
-    requested = min(context.run.recipe.executor.workers, len(arms))
+    requested = min(context.run.recipe.executor.workers, len(steps))
     if requested < 2:
         return requested
     job = Job.of(
         "memory",
         count_trainings_at_once,
-        run_path=str(context.run.path),
-        arms=[[arm.condition, arm.seed] for arm in arms],
+        calls=[{**step.settings, **step.operational, **step.list_paths()} for step in steps],
         plugin_files=list(context.plugin_files),
     )
     (memory,) = context.executor.run([job], context.progress)
@@ -189,92 +235,3 @@ def _count_workers(context: Context, arms: Sequence[Arm]) -> int:
         f"all: each worker needs {memory['why']}"
     )
     return count
-
-
-def check_trainings(
-    run_path: str,
-    plugin_files: Sequence[str] = (),
-    progress: ReportProgress = report_nothing,
-) -> dict[str, Any]:
-    """Check the base's requirements for training before anything is generated, as a job.
-
-    A model that cannot be loaded is skipped: its sampler reports that better.
-
-    Raises:
-        UserError: see ``model.check_trainable``.
-    """
-    from gapft_harness.training.model import ModelNotLoaded
-
-    with contextlib.suppress(ModelNotLoaded):
-        find_end_tokens(RunDirectory.open(run_path).recipe, load_plugins(plugin_files))
-    return {}
-
-
-def find_end_tokens(recipe: Recipe, plugins: Plugins) -> dict[str, EndToken | None]:
-    """Find the end token that each condition's responses are trained with; None for no token.
-
-    Conditions of a trainer that is not ``as_documented`` are left out.
-
-    Raises:
-        UserError: see ``model.check_trainable``.
-    """
-    from gapft_harness.training.model import check_trainable
-
-    arguments, chat = resolve_model_args(recipe), build_sampler_settings(recipe).chat_template
-    tokens: dict[str, EndToken | None] = {}
-    token_by_settings: dict[Training, EndToken | None] = {}
-    for condition in recipe.conditions:
-        settings = recipe.resolve_training(condition)
-        trainer = plugins.get("trainer", settings.trainer)
-        if trainer.require_traits(TrainerTraits).as_documented:
-            if settings not in token_by_settings:
-                token_by_settings[settings] = check_trainable(arguments, settings, chat)
-            tokens[condition] = token_by_settings[settings]
-    return tokens
-
-
-def explain_refused_kernels(recipe: Recipe, plugins: Plugins) -> str:
-    """Explain why this machine cannot train with the recipe's kernels; empty if it can.
-
-    Nothing is checked for an executor that chooses the machines itself.
-    """
-    entry = plugins.get("executor", recipe.executor.name)
-    kernel_settings = [
-        condition_settings
-        for condition_settings in map(recipe.resolve_training, recipe.conditions)
-        if condition_settings.kernels != "plain"
-    ]
-    if not kernel_settings or not entry.require_traits(ExecutorTraits).by_workers:
-        return ""
-    from gapft_harness.training.devices import resolve_device
-    from gapft_harness.training.kernels import check_kernels
-
-    try:
-        device = resolve_device(resolve_model_args(recipe).get("device"))
-        for settings in kernel_settings:
-            check_kernels(settings, None, device)
-    except UserError as error:
-        return str(error)
-    return ""
-
-
-def require_trainable_run(context: Context) -> None:
-    """Refuse a run with untrained adapters if this machine cannot train them.
-
-    Raises:
-        UserError: it cannot.
-    """
-    run = context.run
-    if all(run.is_sealed(layout.adapter_path(arm)) for arm in list_arms(run.recipe)):
-        return
-    if reason := explain_refused_kernels(run.recipe, context.plugins):
-        raise UserError(reason)
-    if run.is_sealed(layout.responses_path("pool")):
-        return  # training follows soon and checks this itself
-    job = Job.of(
-        "check",
-        check_trainings,
-        run_path=str(run.path),
-        plugin_files=list(context.plugin_files),
-    )
-    context.executor.run([replace(job, own_process=context.has_own_process)], context.progress)

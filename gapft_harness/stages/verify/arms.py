@@ -10,15 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.extras import is_installed
-from gapft_harness.core.records import Arm, Example
+from gapft_harness.core.records import Arm
 from gapft_harness.core.weights import weights_hash
+from gapft_harness.engine.outputs import Output
+from gapft_harness.engine.run import RECORDS
+from gapft_harness.engine.step import Step
+from gapft_harness.hooks.manager import Plugins
+from gapft_harness.hooks.registration import TrainerTraits
 from gapft_harness.recipe.sections import Training
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.manifest import Manifest
+from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.integrity.differences import compare_values
 from gapft_harness.stages.train.online import check_groups
-from gapft_harness.stages.train.stored import MANIFEST_ONLY_KEYS
+from gapft_harness.stages.verify.keys import compare_weights
 from gapft_harness.training.ledger import (
     OPTIMIZER,
     PlannedStep,
@@ -42,33 +48,30 @@ _REWRITTEN_KEYS = ("target_modules", "target_parameters", "rank_pattern", "alpha
 
 
 def check_adapter(
-    run: RunDirectory,
-    arm: Arm,
-    examples: Sequence[Example],
-    manifest: Manifest,
-    documented: bool,
+    run: RunDirectory, manifest: Manifest, plugins: Plugins, step: Step, output: Output
 ) -> Iterable[str]:
-    """Compare one arm's folder, facts and log with its selection and the recipe.
+    """Compare an adapter's folder, facts and log with its selection and the recipe.
 
     Without PEFT the adapter's configuration is not compared; the caller reports this.
 
     Args:
         run: the run.
-        arm: the arm.
-        examples: its training set.
-        manifest: the run's manifest.
-        documented: whether its trainer declares ``as_documented``.
+        manifest: its manifest.
+        plugins: the loaded plugins.
+        step: the step that trained it.
+        output: the adapter's folder.
     """
+    arm, where, folder = Arm(*step.operational["arm"]), step.name, output.path
     settings = run.recipe.resolve_training(arm.condition)
-    where = layout.adapter_path(arm)
-    folder = run.path / where
+    trainer = plugins.get("trainer", settings.trainer)
+    documented = trainer.require_traits(TrainerTraits).as_documented
+    examples = read_examples(run.path / layout.selection_path(arm))
     facts = json.loads((folder / "training.json").read_text("utf-8"))
     sequences_by_slot = {s.slot: s for s in build_sequences(examples, settings)}
     steps = build_ledger(
         plan_steps(sequences_by_slot, settings, arm.seed), sequences_by_slot, settings
     )
     expected = {
-        "condition": arm.condition,
         "seed": arm.seed,
         **compute_ledger_facts(steps),
         "sequences_sha256": hash_sequences(sequences_by_slot.values()),
@@ -85,16 +88,12 @@ def check_adapter(
     else:  # another trainer may leave out facts; those it gives must be right
         expected = {key: value for key, value in expected.items() if key in facts}
     yield from compare_values(f"{where}/training.json", facts, expected)
-    manifest_facts = manifest["training"].get(arm.name, {})
-    recorded = {
-        key: value for key, value in manifest_facts.items() if key not in MANIFEST_ONLY_KEYS
-    }
-    yield from compare_values(f"{where}/training.json", facts, recorded, "the manifest has")
-    if not recorded:
-        yield f"manifest.json: has no facts on the training of {arm.name}"
-    if documented:  # another trainer's manifest may have fewer facts than its folder
-        for key in sorted(facts.keys() - recorded.keys()) if recorded else ():
-            yield f"manifest.json, training of {arm.name}: {key} is missing"
+    recorded = {key: value for key, value in output.facts.items() if key != "seconds"}
+    yield from compare_values(f"{where}/training.json", facts, recorded, f"{RECORDS} has")
+    yield from compare_weights(where, step.settings["base"], facts.get("base_sha256"))
+    if documented:  # another trainer may report fewer facts than its folder has
+        for key in sorted(facts.keys() - recorded.keys()):
+            yield f"{RECORDS}, {where}: the fact {key} is missing"
         needs_end = any(sequence.eos for sequence in sequences_by_slot.values())
         if (facts.get("end_id") is not None) != needs_end:
             yield (

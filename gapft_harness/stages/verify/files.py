@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
 from gapft_harness.core.files import sha256
-from gapft_harness.hooks.manager import Plugins
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import replace_start_ids
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory import layout
@@ -21,17 +19,16 @@ from gapft_harness.run_directory.directory import (
 from gapft_harness.run_directory.manifest import Manifest, read_manifest
 from gapft_harness.run_directory.parquet import read_facts, read_ids
 from gapft_harness.run_directory.recipe_changes import list_differences
-from gapft_harness.run_directory.tables import read_judged, read_problems, read_states
+from gapft_harness.run_directory.tables import read_problems
 from gapft_harness.stages.integrity.differences import Differences, compare_ids, compare_values
 from gapft_harness.stages.integrity.inputs import SECTION, hash_problems
-from gapft_harness.stages.search.states import Window, compute_state
 from gapft_harness.version import __version__
 
 #: Sections of a manifest that every run has from its start.
 _SECTIONS = ("recipe", "task", "source", "files", "budgets", "training")
 
 #: Folders of sealed tables.
-_TABLE_FOLDERS = (*SPLITS, CALIBRATION, layout.SELECTIONS, layout.DECISIONS)
+_TABLE_FOLDERS = (*SPLITS, CALIBRATION, layout.SELECTIONS, layout.BUDGETS, layout.DECISIONS)
 
 
 def open_run(path: Path, findings: Differences) -> tuple[RunDirectory, Manifest] | None:
@@ -174,31 +171,4 @@ def check_task(run: RunDirectory, manifest: Manifest) -> Iterable[str]:
         task["verifier_params"],
         recipe.add_think_end_token(recipe.verifier.params),
         "the recipe has",
-    )
-
-
-def check_states(
-    run: RunDirectory, manifest: Manifest, plugins: Plugins, table: str
-) -> Iterable[str]:
-    """Check that a table's states and kept responses follow from its split's verdicts."""
-    place = layout.parse_path(table)
-    assert place is not None
-    split, window = place.split, Window(*place.window) if place.window else None
-    keep = cast(str, manifest["task"].get("keep"))
-    rule, k = plugins.get("response rule", keep), run.recipe.search.k
-    judged = read_judged(run.path / layout.responses_path(split))
-    counts = {"G": 0, "S": 0, "U": 0}
-    for (problem_id, responses), recorded_state in zip(
-        judged, read_states(run.path / table), strict=True
-    ):
-        state = compute_state(problem_id, responses, k, rule, window)
-        counts[state.state] += 1
-        for key, value in asdict(state).items():
-            if (recorded := getattr(recorded_state, key)) != value:
-                yield (
-                    f"{table}: problem {problem_id} has {key} {recorded!r}, but its verdicts give "
-                    f"{value!r}"
-                )
-    yield from compare_values(
-        f"{table}, its facts", read_facts(run.path / table), {"states": counts}
     )

@@ -8,19 +8,17 @@ and accelerators, must be equal for all arms of a comparison.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.identities import content_hash
-from gapft_harness.core.records import GREEDY, Arm, Example
+from gapft_harness.core.records import GREEDY
 from gapft_harness.core.streams import SampleStreams
 from gapft_harness.core.weights import WEIGHTS
 from gapft_harness.hooks.manager import Plugins
-from gapft_harness.hooks.registration import SamplerTraits, TrainerTraits
-from gapft_harness.recipe.recipe import build_sampler_settings, select_fixed_args
+from gapft_harness.recipe.recipe import select_fixed_args
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
 from gapft_harness.run_directory.manifest import Manifest
@@ -40,9 +38,7 @@ from gapft_harness.stages.generation.verdicts import VERSION as JUDGE_VERSION
 from gapft_harness.stages.generation.verdicts import describe_verdicts
 from gapft_harness.stages.integrity.differences import compare_values
 from gapft_harness.stages.search.recorded import build_search_settings
-from gapft_harness.stages.train.stored import MADE_FROM, STORED, TRAINED_AS, describe_training
-from gapft_harness.stages.train.stored import VERSION as TRAIN_VERSION
-from gapft_harness.store.recorded import read_groups, require_key
+from gapft_harness.store.recorded import read_groups
 
 #: Parts of contents that must be equal for all arms of a comparison.
 _COMMON_SAMPLER_PARTS = ("code", "libraries", "accelerators", "environment")
@@ -118,69 +114,6 @@ class KeyChecker:
         yield from faults
         if not faults:
             self.tables += 1
-
-    def check_adapter(self, arm: Arm, examples: Sequence[Example]) -> Iterator[str]:
-        """Yield differences between an adapter's key and its selection and recipe."""
-        folder = layout.adapter_path(arm)
-        path = self.run.path / folder
-        where = f"{folder}/{MADE_FROM}"
-        facts = json.loads((path / "training.json").read_text("utf-8"))
-        content = json.loads((path / MADE_FROM).read_text("utf-8"))
-        require_key(str(facts.get(STORED)), content)
-        recipe = self.run.recipe
-        name = recipe.resolve_training(arm.condition).trainer
-        documented = "arm" not in content
-        if self.plugins.has("trainer", name):
-            traits = self.plugins.get("trainer", name).require_traits(TrainerTraits)
-            documented = traits.as_documented
-        replicate = recipe.conditions[arm.condition].replicate
-        expected = {
-            "step": "train",
-            "version": TRAIN_VERSION,
-            **describe_training(recipe, arm, examples, replicate, documented),
-        }
-        faults = [*compare_values(where, content, expected)]
-        faults += [
-            f"{where}: unexpected entry {part}"
-            for part in sorted(content.keys() - expected.keys() - {*_UNDERIVED_PARTS})
-        ]
-        if content["trainer"]["name"] != name:
-            faults.append(
-                f"{where}: trainer is {content['trainer']['name']}, but the recipe has {name}"
-            )
-        faults += _compare_weights(where, content["base"], facts.get("base_sha256"))
-        faults += self._compare_with_first(
-            where, f"trainer {name}", _COMMON_TRAINING_PARTS, content
-        )
-        yield from faults
-        if not faults:
-            self.adapters += 1
-
-    def check_shared(self, trained: Sequence[Arm]) -> Iterator[str]:
-        """Yield faults of adapters with equal keys.
-
-        Their weights must be equal, and the manifest must name the arm that was trained.
-
-        Args:
-            trained: arms with an adapter, in the order of the manifest.
-        """
-        training, first_by_key = self.manifest["training"], dict[str, str]()
-        backend = self.run.recipe.model.backend
-        generates = not self.plugins.has("sampler", backend) or (
-            self.plugins.get("sampler", backend).require_traits(SamplerTraits).generates
-        )
-        for name in (name for name in training if layout.parse_arm(name) in trained):
-            facts = training[name]
-            original = first_by_key.setdefault(str(facts.get(STORED, name)), name)
-            expected_original = original if original != name and generates else None
-            if facts.get(TRAINED_AS) != expected_original:
-                yield (
-                    f"manifest.json, training of {name}: {TRAINED_AS} is {facts.get(TRAINED_AS)}, "
-                    f"but its key is that of {expected_original or 'no other arm'}"
-                )
-            weights = training[original].get("adapter_sha256")
-            if facts.get("adapter_sha256") != weights:
-                yield f"adapters of {original} and {name}: have the same key but different weights"
 
     def _compare_with_first(
         self, where: str, comparison: str, parts: Iterable[str], described: Mapping[str, Any]
@@ -283,9 +216,7 @@ class GeneratedTable:
                 yield f"{self._where}: unexpected entry {part}"
 
     def _check_sampler(self, sampler: Mapping[str, Any]) -> Iterator[str]:
-        settings = build_sampler_settings(self.run.recipe)
-        if self._arm is None:
-            settings = build_search_settings(self.run.recipe, self.run.path, self.split)
+        settings = build_search_settings(self.run.recipe, self.run.path, self.split)
         expected: dict[str, Any] = {
             "backend": settings.backend,
             "chat_template": settings.chat_template,
@@ -306,7 +237,7 @@ class GeneratedTable:
                     f"{recorded[key]}"
                 )
         model = sampler["model"]
-        yield from _compare_weights(self._where, model, source.get("weights_sha256"))
+        yield from compare_weights(self._where, model, source.get("weights_sha256"))
         if "files" not in model:
             keys = (
                 REPORTED_MODEL_KEYS if "source" in self.facts else ("weights_sha256", "start_ids")
@@ -368,7 +299,7 @@ def _remove_repeats(contents: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return distinct_contents
 
 
-def _compare_weights(where: str, model: Mapping[str, Any], weights: str | None) -> Iterator[str]:
+def compare_weights(where: str, model: Mapping[str, Any], weights: str | None) -> Iterator[str]:
     """Yield a fault if a described model does not have the recorded hash of weights."""
     recorded = model.get("weights_sha256")
     if "files" in model:

@@ -7,21 +7,17 @@ these, never trusted. Nothing is changed.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError, describe_error
-from gapft_harness.core.extras import install_command, is_installed
-from gapft_harness.core.records import Arm, Example
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import Progress
-from gapft_harness.hooks.registration import TrainerTraits
 from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, list_splits
+from gapft_harness.run_directory.directory import RunDirectory, list_splits
 from gapft_harness.run_directory.history import check_history
 from gapft_harness.run_directory.manifest import Manifest, has_results, name_missing_plugins
 from gapft_harness.stages.experiment import load_all_experiments
@@ -33,20 +29,16 @@ from gapft_harness.stages.integrity.inputs import (
     read_fixed_inputs,
 )
 from gapft_harness.stages.search.data import check_splits
-from gapft_harness.stages.train.stored import TRAINED_AS
-from gapft_harness.stages.verify.arms import check_adapter, check_common_facts
 from gapft_harness.stages.verify.files import (
     check_files,
     check_problems,
-    check_states,
     check_tables,
     check_task,
     describe_other_version,
     open_run,
 )
-from gapft_harness.stages.verify.judging import TableJudge, open_judge
+from gapft_harness.stages.verify.judging import open_judge
 from gapft_harness.stages.verify.keys import KeyChecker
-from gapft_harness.stages.verify.selections import check_selections
 from gapft_harness.stages.verify.steps import check_steps
 
 
@@ -140,22 +132,11 @@ def _check_run(
             table = layout.responses_path(split)
             findings.collect(table, partial(judge.check_table, run, manifest, table, split))
             findings.collect(table, partial(keys.check_table, table, split))
-            for table in _iterate_state_tables(run, manifest, split):
-                findings.collect(table, partial(check_states, run, manifest, plugins, table))
-        examples = check_selections(run, manifest, plugins, findings)
-        _check_adapters(run, manifest, plugins, plugin_files, examples, judge, keys, findings)
-
-
-def _iterate_state_tables(run: RunDirectory, manifest: Manifest, split: str) -> Iterator[str]:
-    """Yield the tables of a split's states: of all its samples, and of windows."""
-    main_table = layout.states_path(split)
-    if split != CALIBRATION and (run.path / main_table).exists():
-        yield main_table
-    for name in manifest["files"]:
-        place = layout.parse_path(name)
-        is_window = place is not None and place.split == split and place.window is not None
-        if is_window and split != "audit":  # those of the audit are outputs of steps
-            yield name
+        if keys.tables:
+            findings.checked.append(
+                f"the keys of {keys.tables} searches follow from their recorded inputs"
+            )
+        check_steps(run, manifest, plugins, plugin_files, judge, findings)
 
 
 def _find_searched_splits(
@@ -183,71 +164,11 @@ def _require_plugins(run: RunDirectory, manifest: Manifest, plugins: Plugins) ->
     """Check that the plugins needed for verification are loaded."""
     for condition in run.recipe.conditions:
         find_selector(run.recipe, condition, plugins)
+    for trainer in run.recipe.list_trainers():
+        plugins.get("trainer", trainer)
     task = manifest["task"]
     task_components = (("response rule", task.get("keep")), ("verifier", task.get("verifier")))
     names = [(kind, str(name)) for kind, name in task_components if name is not None]
     names += [("experiment", name) for name in run.recipe.experiments]
     for kind, name in names:
         plugins.get(kind, name)
-
-
-def _check_adapters(
-    run: RunDirectory,
-    manifest: Manifest,
-    plugins: Plugins,
-    plugin_files: Sequence[str],
-    examples: dict[Arm, list[Example]],
-    judge: TableJudge,
-    keys: KeyChecker,
-    findings: Differences,
-) -> None:
-    """Check trained adapters, their decisions, and the output of experiments."""
-    trained = [arm for arm in examples if layout.adapter_path(arm) in manifest["files"]]
-    documented = {
-        name: plugins.has("trainer", name)
-        and plugins.get("trainer", name).require_traits(TrainerTraits).as_documented
-        for name in run.recipe.list_trainers()
-    }
-    trainers = {arm: run.recipe.resolve_training(arm.condition).trainer for arm in trained}
-    for arm in trained:
-        is_documented = documented[trainers[arm]]
-        check = partial(check_adapter, run, arm, examples[arm], manifest, is_documented)
-        findings.collect(layout.adapter_path(arm), check)
-        findings.collect(layout.adapter_path(arm), partial(keys.check_adapter, arm, examples[arm]))
-    findings.collect(layout.ADAPTERS, lambda: check_common_facts(run, trained, documented))
-    findings.missing += [f"{arm.name} is not trained" for arm in examples if arm not in trained]
-    for trainer, count in Counter(trainers[arm] for arm in trained).items():
-        if documented[trainer]:
-            findings.checked.append(
-                f"{count} adapters were trained on the steps, tokens, weights and learning "
-                "rates that their selections and the recipe give, from one base model"
-            )
-            if not is_installed("peft"):
-                findings.checked.append(
-                    f"not checked, because PEFT is not installed ({install_command('peft')}): "
-                    "whether these adapters' configurations match their settings"
-                )
-        else:
-            findings.checked.append(
-                f"{count} adapters of trainer {trainer!r}: the steps, tokens, weights, settings "
-                "and drawn groups in their folders are right; facts that are not there were not "
-                "verified"
-            )
-    check_steps(run, manifest, plugins, plugin_files, trained, judge, findings)
-    findings.collect("manifest.json, training", partial(keys.check_shared, trained))
-    _report_keys(keys, trained, findings)
-
-
-def _report_keys(keys: KeyChecker, trained: Sequence[Arm], findings: Differences) -> None:
-    """Report which keys agree with what the run records."""
-    if keys.tables or keys.adapters:
-        findings.checked.append(
-            f"the keys of {keys.tables} searches and {keys.adapters} adapters follow from their "
-            "recorded inputs"
-        )
-    shared = [arm for arm in trained if TRAINED_AS in keys.manifest["training"].get(arm.name, {})]
-    if shared and not findings.differences:
-        findings.checked.append(
-            f"{len(shared)} arms share adapter and answers with an arm with the same training "
-            "set, which was trained once"
-        )

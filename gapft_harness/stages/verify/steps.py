@@ -1,27 +1,41 @@
-"""Verification of the outputs that steps made: decodes of the audit, and experiments."""
+"""Verification of the outputs that steps made: states to experiments."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gapft_harness.core.records import SOURCE, Arm
+from gapft_harness.core.errors import GapftError
+from gapft_harness.core.extras import install_command, is_installed
+from gapft_harness.core.records import SOURCE
 from gapft_harness.core.streams import SampleStreams
-from gapft_harness.engine.checker import Checker, compare_facts
+from gapft_harness.engine.checker import Check, Checker, compare_facts
 from gapft_harness.engine.outputs import OWN_RUN_ONLY, NotKnownYet, Output
-from gapft_harness.engine.run import Run
+from gapft_harness.engine.run import RECORDS, Run
 from gapft_harness.engine.step import Step
 from gapft_harness.hooks.manager import Plugins
+from gapft_harness.hooks.registration import TrainerTraits
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.directory import SPLITS, RunDirectory
 from gapft_harness.run_directory.manifest import Manifest
 from gapft_harness.run_directory.parquet import read_facts, read_ids
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.decode import decode
 from gapft_harness.stages.experiment import Experiment, View, load_experiments
-from gapft_harness.stages.integrity.differences import Differences, compare_ids
+from gapft_harness.stages.integrity.differences import Differences, compare_ids, compare_values
+from gapft_harness.stages.recorded_outputs import TRAINED_AS, describe_training, record_selections
+from gapft_harness.stages.selection.stage import list_arms
+from gapft_harness.stages.steps import (
+    list_audit_steps,
+    list_training_steps,
+    make_selections,
+    make_states,
+)
+from gapft_harness.stages.train.job import train
+from gapft_harness.stages.verify.arms import check_adapter, check_common_facts
 from gapft_harness.stages.verify.judging import TableJudge
 
 
@@ -30,33 +44,40 @@ def check_steps(
     manifest: Manifest,
     plugins: Plugins,
     plugin_files: Sequence[str],
-    trained: Sequence[Arm],
     judge: TableJudge,
     findings: Differences,
 ) -> None:
-    """Hold the outputs of steps against the recipe, and judge decodes again.
+    """Hold the outputs of steps against the recipe; make cheap ones again, judge decodes again.
 
     Args:
         run: the run directory.
         manifest: its manifest.
         plugins: the loaded plugins.
         plugin_files: files given by ``--plugin``.
-        trained: the arms with an adapter.
         judge: judges the responses again.
         findings: receives what was checked, what differs and what is missing.
     """
-    records = findings.try_reading("run.json", Run(run.path).read_records)
+    records = findings.try_reading(RECORDS, Run(run.path).read_records)
     if records is None:
         return
+    checks: dict[Callable[..., object], Check] = {
+        decode: partial(_check_decodes, run, manifest, judge),
+        train: partial(check_adapter, run, manifest, plugins),
+    }
+    arms = [arm for arm in list_arms(run.recipe) if layout.selection_path(arm) in records]
+    view, checker = View(run, plugins, arms, plugin_files), Checker(Run(run.path), checks)
+    _check_selections(view, manifest, checker, findings)
+    trained = [arm for arm in arms if layout.adapter_path(arm) in records]
+    findings.missing += [f"{arm.name} is not trained" for arm in arms if arm not in trained]
     view = View(run, plugins, trained, plugin_files)
-    checker = Checker(Run(run.path), {decode: partial(_check_decodes, run, manifest, judge)})
+    _check_adapters(view, manifest, checker, findings)
     _check_audit(view, checker, findings)
     experiments = findings.try_reading(
         "recipe.yaml, experiments", lambda: load_experiments(run.recipe, plugins)
     )
     for experiment in experiments or ():
         _check_experiment(experiment, view, checker, findings)
-    findings.try_reading("run.json", checker.check_others)
+    findings.try_reading(RECORDS, checker.check_others)
     for name in records.keys() - {*checker.checked}:
         place = layout.parse_path(name)
         if place and place.kind == layout.DECISIONS and place.arm and place.arm not in trained:
@@ -64,25 +85,102 @@ def check_steps(
             if place.arm.condition != SOURCE and not (run.path / adapter).is_dir():
                 findings.differences.append(f"{name}: exists, but {adapter} does not")
     findings.differences += checker.differences
-    findings.checked += [f"run.json: {line}" for line in dict.fromkeys(checker.remarks)]
+    findings.checked += [f"{RECORDS}: {line}" for line in dict.fromkeys(checker.remarks)]
+
+
+def _check_selections(
+    view: View, manifest: Manifest, checker: Checker, findings: Differences
+) -> None:
+    """Make states, training sets and budgets again, and compare the budgets that must match."""
+    recipe = view.recipe
+    searched = [split for split in SPLITS if layout.responses_path(split) in manifest["files"]]
+    findings.try_reading("states", lambda: make_states(view, checker, searched))
+    try:
+        selections = make_selections(view, checker)
+    except NotKnownYet:
+        findings.missing.append("not all arms are selected")
+        return
+    except GapftError as error:
+        findings.differences.append(f"selections: {error}")
+        return
+    if not selections.n:
+        findings.checked.append("search recovered nothing, so there is nothing to train on")
+    expected: Manifest = {"files": {}, "budgets": {}}
+    record_selections(expected, selections, recipe)
+    findings.collect("n", lambda: compare_values("manifest.json", manifest, {"n": expected["n"]}))
+    recorded = {name: manifest["budgets"].get(name) for name in expected["budgets"]}
+    findings.collect(
+        "budgets",
+        lambda: compare_values("manifest.json, budgets", recorded, dict(expected["budgets"])),
+    )
+    if selections.facts:
+        findings.checked.append(
+            f"{len(selections.facts)} selections contain the evidence that their conditions choose"
+        )
+    for first, budget in selections.groups.items():
+        findings.checked.append(
+            f"the arms matched with {first.name} have n = {budget.n}, N = {budget.exposures}, "
+            f"J = {budget.steps}"
+        )
+
+
+def _check_adapters(
+    view: View, manifest: Manifest, checker: Checker, findings: Differences
+) -> None:
+    """Check the adapters of the view's arms, and what they must have in common."""
+    run, plugins, arms = view.run, view.plugins, view.arms()
+    steps = findings.try_reading(layout.ADAPTERS, lambda: list_training_steps(view))
+    if not steps:
+        return
+    view.add(checker(steps))
+    documented = {
+        name: plugins.get("trainer", name).require_traits(TrainerTraits).as_documented
+        for name in run.recipe.list_trainers()
+    }
+    findings.collect(layout.ADAPTERS, lambda: check_common_facts(run, arms, documented))
+    trainers = Counter(run.recipe.resolve_training(arm.condition).trainer for arm in arms)
+    for trainer, count in trainers.items():
+        if not documented[trainer]:
+            findings.checked.append(
+                f"{count} adapters of trainer {trainer!r}: the steps, tokens, weights, settings "
+                "and drawn groups in their folders are right; facts that are not there were not "
+                "verified"
+            )
+            continue
+        findings.checked.append(
+            f"{count} adapters were trained on the steps, tokens, weights and learning rates that "
+            "their selections and the recipe give, from one base model"
+        )
+        if not is_installed("peft"):
+            findings.checked.append(
+                f"not checked, because PEFT is not installed ({install_command('peft')}): whether "
+                "these adapters' configurations match their settings"
+            )
+    recorded = run.manifest()["training"]
+    outputs = {step.name: checker.run.read_output(step.name) for step in steps}
+    expected = describe_training(steps, outputs, view)
+    for name, facts in expected.items():
+        place = f"manifest.json, training of {name}"
+        findings.collect(place, partial(compare_values, place, recorded.get(name, {}), facts))
+    shared = [name for name, facts in expected.items() if TRAINED_AS in facts]
+    if shared:
+        findings.checked.append(
+            f"{len(shared)} arms share adapter and answers with an arm with the same training set, "
+            "which was trained once"
+        )
 
 
 def _check_audit(view: View, checker: Checker, findings: Differences) -> None:
     """Check the decodes of the audit with every trained arm's adapter."""
-    tables = {layout.decisions_path(arm): arm.name for arm in view.arms()}
-    for arm in view.arms():
-        table = layout.decisions_path(arm)
-        findings.try_reading(table, partial(_check_arm, view, arm, checker))
-    findings.missing += [f"{tables[name]} is not audited" for name in checker.missing]
-    if checker.checked:
+    before = _Counts.of(checker)
+    steps = findings.try_reading(layout.DECISIONS, lambda: list_audit_steps(view))
+    view.add(checker(steps or ()))
+    findings.missing += [f"{name} is not made" for name in checker.missing[before.missing :]]
+    if count := len(checker.checked) - before.checked:
         findings.checked.append(
-            f"{len(checker.checked)} arms' decisions are of the audit's problems, each once, and "
-            "were decoded with their adapters"
+            f"{count} arms' decisions are of the audit's problems, each once, and were decoded "
+            "with their adapters"
         )
-
-
-def _check_arm(view: View, arm: Arm, checker: Checker) -> None:
-    view.add(checker([view.decode(layout.decisions_path(arm), arm)]))
 
 
 def _check_experiment(

@@ -1,0 +1,145 @@
+"""The steps of a run after its search, in order; runs, plans and verifications go through them.
+
+Each function takes ``make``: a ``Runner``, a ``Planner`` or a ``Checker`` of the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gapft_harness.core.records import Arm, Budget
+from gapft_harness.engine.outputs import Output, Unknown
+from gapft_harness.engine.step import Step
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import SPLITS
+from gapft_harness.stages.experiment.view import View
+from gapft_harness.stages.generation.generation import read_decoding
+from gapft_harness.stages.search.states import Window
+from gapft_harness.stages.selection.choosing import count_condition_slots, count_slots
+from gapft_harness.stages.selection.stage import (
+    build_budget_step,
+    build_select_step,
+    find_original,
+    list_arms,
+    require_equal_budgets,
+)
+from gapft_harness.stages.train.stage import TrainingSteps
+
+#: Makes the outputs of steps, plans them, or checks recorded ones; returns them by name.
+Make = Callable[[Iterable[Step]], Mapping[str, Output | Unknown]]
+
+
+def make_states(
+    view: View, make: Make, splits: Iterable[str] = SPLITS
+) -> Mapping[str, Output | Unknown]:
+    """Make the states of splits from all samples, and the pool's from each condition's K."""
+    windows: dict[str, list[Window | None]] = {split: [None] for split in SPLITS}
+    windows["pool"] += [Window(0, k) for k in view.recipe.list_smaller_k()]
+    searched = [split for split in SPLITS if split in splits]
+    outputs = make([view.states(w, split) for split in searched for w in windows[split]])
+    view.add(outputs)
+    return outputs
+
+
+@dataclass(frozen=True)
+class Selections:
+    """The training sets of a run.
+
+    Attributes:
+        n: the slots of matched conditions; 0 if there is nothing to train on.
+        facts: what the steps report on each arm's training set and budget.
+        outputs: the outputs by name.
+        groups: the budget of each group of matched arms, by its first arm.
+    """
+
+    n: int
+    facts: Mapping[Arm, Mapping[str, Any]] = field(default_factory=dict)
+    outputs: Mapping[str, Output | Unknown] = field(default_factory=dict)
+    groups: Mapping[Arm, Budget] = field(default_factory=dict)
+
+
+def make_selections(view: View, make: Make) -> Selections:
+    """Select every arm's training set, count its budget, and require equal budgets.
+
+    Raises:
+        UserError: a pool too small for the budget, or tokens that differ by more than the recipe
+            allows.
+        GapftError: matched arms have different budgets.
+        NotKnownYet: the states are not made yet.
+    """
+    recipe = view.recipe
+    n = count_slots(recipe.budget.n, _count_states(view, recipe.search.k))
+    if not n:
+        return Selections(0)
+    slots = count_condition_slots(recipe, lambda name: _count_states(view, recipe.find_k(name)))
+    limit = read_decoding(view.manifest()["task"]).max_gen_toks
+    arms = list_arms(recipe)
+    steps = []
+    for arm in arms:
+        original = find_original(recipe, arm)
+        tables = {
+            "problems": view.output(layout.problems_path("pool")),
+            "responses": view.output(layout.responses_path("pool")),
+            "states": view.output(_find_states(view, recipe.find_k(arm.condition))),
+        }
+        step = build_select_step(
+            recipe, original, slots[arm.condition], tables, limit, view.plugins, view.plugin_files
+        )
+        steps.append(replace(step, name=layout.selection_path(arm)))
+    sets = make(steps)
+    view.add(sets)
+    budgets = make(
+        [build_budget_step(recipe, arm, sets[layout.selection_path(arm)]) for arm in arms]
+    )
+    view.add(budgets)
+    facts = {
+        arm: {
+            **sets[layout.selection_path(arm)].facts,
+            **budgets[layout.budget_path(arm)].facts,
+        }
+        for arm in arms
+    }
+    groups = require_equal_budgets(recipe, slots, facts)
+    return Selections(n, facts, {**sets, **budgets}, groups)
+
+
+def _find_states(view: View, k: int) -> str:
+    return layout.states_path("pool", None if k == view.recipe.search.k else (0, k))
+
+
+def _count_states(view: View, k: int) -> Mapping[str, int]:
+    """Return the numbers of the pool's problems by state, from the first K samples."""
+    counts: Mapping[str, int] = view.output(_find_states(view, k)).facts["states"]
+    return counts
+
+
+def list_training_steps(view: View) -> list[Step]:
+    """List the steps that train the adapters of the view's arms."""
+    builder = TrainingSteps(
+        view.recipe,
+        view.manifest()["task"],
+        view.manifest()["source"],
+        view.plugins,
+        view.plugin_files,
+        view.run.path.resolve(),
+    )
+    pool = {
+        "problems": view.output(layout.problems_path("pool")),
+        "states": view.output(layout.states_path("pool")),
+    }
+    return [
+        builder.build(
+            arm,
+            view.output(layout.selection_path(arm)),
+            view.output(layout.budget_path(arm)),
+            pool,
+        )
+        for arm in view.arms()
+    ]
+
+
+def list_audit_steps(view: View) -> list[Step]:
+    """List the steps that decode the audit with the adapters of the view's arms."""
+    return [view.decode(layout.decisions_path(arm), arm, verb="audit") for arm in view.arms()]

@@ -1,0 +1,175 @@
+"""What training needs, checked before anything is generated: packages, kernels, end tokens."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from packaging.requirements import Requirement
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.extras import find_version, install_command
+from gapft_harness.hooks.manager import Plugins, load_plugins
+from gapft_harness.hooks.protocols import Job, ReportProgress, report_nothing
+from gapft_harness.hooks.registration import (
+    ExecutorTraits,
+    SamplerTraits,
+    SelectorTraits,
+    TrainerTraits,
+)
+from gapft_harness.recipe.recipe import Recipe, build_sampler_settings, resolve_model_args
+from gapft_harness.recipe.sections import Training
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.stages.context import Context
+from gapft_harness.stages.selection.stage import list_arms
+
+if TYPE_CHECKING:
+    from gapft_harness.training.model import EndToken
+
+
+def list_missing_packages(recipe: Recipe, plugins: Plugins) -> list[str]:
+    """Describe each package that the tracker or a trainer needs and this machine does not have."""
+    faults = [
+        f"trainer {name!r} needs {requirement}, but {f'{version} is' if version else 'it is not'} "
+        f"installed; {install_command(Requirement(requirement).name)}"
+        for name in recipe.list_trainers()
+        for requirement in plugins.get("trainer", name).require_traits(TrainerTraits).needs
+        if not (version := find_version(Requirement(requirement).name))
+        or version not in Requirement(requirement).specifier
+    ]
+    if recipe.tracker and not find_version(recipe.tracker):
+        faults.append(
+            f"tracker: {recipe.tracker} is not installed; {install_command(recipe.tracker)}"
+        )
+    return faults
+
+
+def check_packages(recipe: Recipe, plugins: Plugins) -> None:
+    """Refuse a recipe whose tracker or trainers cannot work on this machine.
+
+    Raises:
+        UserError: a required package is missing.
+    """
+    if faults := list_missing_packages(recipe, plugins):
+        raise UserError("\n".join(faults))
+
+
+def check_trainings(
+    run_path: str,
+    plugin_files: Sequence[str] = (),
+    progress: ReportProgress = report_nothing,
+) -> dict[str, Any]:
+    """Check the base's requirements for training before anything is generated, as a job.
+
+    A model that cannot be loaded is skipped: its sampler reports that better.
+
+    Raises:
+        UserError: see ``model.check_trainable``.
+    """
+    from gapft_harness.training.model import ModelNotLoaded
+
+    with contextlib.suppress(ModelNotLoaded):
+        find_end_tokens(RunDirectory.open(run_path).recipe, load_plugins(plugin_files))
+    return {}
+
+
+def find_end_tokens(recipe: Recipe, plugins: Plugins) -> dict[str, EndToken | None]:
+    """Find the end token that each condition's responses are trained with; None for no token.
+
+    Conditions of a trainer that is not ``as_documented`` are left out.
+
+    Raises:
+        UserError: see ``model.check_trainable``.
+    """
+    from gapft_harness.training.model import check_trainable
+
+    arguments, chat = resolve_model_args(recipe), build_sampler_settings(recipe).chat_template
+    tokens: dict[str, EndToken | None] = {}
+    token_by_settings: dict[Training, EndToken | None] = {}
+    for condition in recipe.conditions:
+        settings = recipe.resolve_training(condition)
+        trainer = plugins.get("trainer", settings.trainer)
+        if trainer.require_traits(TrainerTraits).as_documented:
+            if settings not in token_by_settings:
+                token_by_settings[settings] = check_trainable(arguments, settings, chat)
+            tokens[condition] = token_by_settings[settings]
+    return tokens
+
+
+def explain_refused_kernels(recipe: Recipe, plugins: Plugins) -> str:
+    """Explain why this machine cannot train with the recipe's kernels; empty if it can.
+
+    Nothing is checked for an executor that chooses the machines itself.
+    """
+    entry = plugins.get("executor", recipe.executor.name)
+    kernel_settings = [
+        condition_settings
+        for condition_settings in map(recipe.resolve_training, recipe.conditions)
+        if condition_settings.kernels != "plain"
+    ]
+    if not kernel_settings or not entry.require_traits(ExecutorTraits).by_workers:
+        return ""
+    from gapft_harness.training.devices import resolve_device
+    from gapft_harness.training.kernels import check_kernels
+
+    try:
+        device = resolve_device(resolve_model_args(recipe).get("device"))
+        for settings in kernel_settings:
+            check_kernels(settings, None, device)
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+def require_trainable_run(context: Context) -> None:
+    """Refuse a run with untrained adapters if this machine cannot train them.
+
+    Raises:
+        UserError: it cannot.
+    """
+    run = context.run
+    if all(run.is_sealed(layout.adapter_path(arm)) for arm in list_arms(run.recipe)):
+        return
+    if reason := explain_refused_kernels(run.recipe, context.plugins):
+        raise UserError(reason)
+    if run.is_sealed(layout.responses_path("pool")):
+        return  # training follows soon and checks this itself
+    job = Job.of(
+        "check",
+        check_trainings,
+        run_path=str(run.path),
+        plugin_files=list(context.plugin_files),
+    )
+    context.executor.run([replace(job, own_process=context.has_own_process)], context.progress)
+
+
+def predict_shared(recipe: Recipe, plugins: Plugins) -> dict[str, str]:
+    """Map each condition that will share an earlier condition's adapters to that condition.
+
+    This is known before selection from the recipe and the selectors' ``same_as``. Conditions whose
+    training sets turn out the same share adapters too, but are not listed.
+    """
+    if not plugins.get("sampler", recipe.model.backend).require_traits(SamplerTraits).generates:
+        return {}
+    first_by_key: dict[str, str] = {}
+    shared = {}
+    for name, condition in recipe.conditions.items():
+        training = recipe.resolve_training(name)
+        parts = ("selector", condition.selector), ("trainer", training.trainer)
+        if not all(plugins.has(*part) for part in parts):
+            continue
+        if not plugins.get("trainer", training.trainer).require_traits(TrainerTraits).as_documented:
+            continue
+        choice: tuple[str, Mapping[str, Any]] = condition.selector, condition.params
+        same_as = plugins.get("selector", condition.selector).require_traits(SelectorTraits).same_as
+        if same_as is not None:
+            choice = same_as(condition.params, recipe.find_k(name)) or choice
+        settings = recipe.find_slots(name), recipe.find_k(name), condition.replicate
+        key = json.dumps([*choice, *settings, training.model_dump(mode="json")], sort_keys=True)
+        if (first_name := first_by_key.setdefault(key, name)) != name:
+            shared[name] = first_name
+    return shared
