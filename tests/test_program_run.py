@@ -16,6 +16,8 @@ import pytest
 import yaml
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import SOURCE, Arm
+from gapft_harness.engine.run import Run
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import RunDirectory
@@ -23,9 +25,8 @@ from gapft_harness.run_directory.evidence import read_evidence
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.sandbox import probe_tiers
 from gapft_harness.stages.context import Context
-from gapft_harness.stages.decode import build_decoder
+from gapft_harness.stages.experiment import View
 from gapft_harness.stages.pipeline import run_stages
-from gapft_harness.stages.search.stage import search_split as search_split
 from gapft_harness.stages.selection.choosing import build_example
 from gapft_harness.stages.verify.run import verify
 from tests.kit.local_tasks import build_task
@@ -171,7 +172,7 @@ def test_episodes_end_at_public_pass_with_full_verdicts(
         "4": [(1, False), (3, True), (2, True)],
         "5": [(3, False), (1, False), (2, False)],
     }
-    states = pq.read_table(run.path / "pool/states.parquet").to_pylist()
+    states = pq.read_table(run.path / "states/pool.parquet").to_pylist()
     kept_by_problem = {
         s["problem_id"].partition("-")[0]: (s["state"], s["kept_index"]) for s in states
     }
@@ -202,11 +203,10 @@ def test_rejects_programs_judged_by_other_rules(folder: Path, tmp_path: Path) ->
     run.update_manifest(forget_rules)
     assert any("judged_by" in line for line in verify(run.path).differences)
     shutil.rmtree(run.path / "audit")
-    with pytest.raises(UserError, match="audit: "):
-        search_split(str(run.path), "audit", (), [str(folder)], lambda *_: None)
-    assert not (run.path / "audit/responses.parquet").exists()
+    Run(run.path).remove(["audit"])
+    view = View(run, load_plugins(), [], executor=InProcessExecutor())
     with pytest.raises(UserError, match="the decodes: "):
-        build_decoder(run, load_plugins(), ())
+        view.decode("decisions/gapft-seed13.parquet", Arm(SOURCE, 0))
 
 
 def test_training_uses_conversation_or_problem_alone(

@@ -89,8 +89,8 @@ def test_evidence_keep_replaces_the_tasks_rule(
 ) -> None:
     run = task.run("r", ["states"], splits=("pool", "audit"), search=K, evidence={"keep": keep})
     assert run.manifest()["task"]["keep"] == (keep or "shortest")
-    assert {row["kept_index"] for row in read_rows(run, "pool/states")} == {index}
-    assert {row["first_success"] for row in read_rows(run, "pool/states")} == {0}
+    assert {row["kept_index"] for row in read_rows(run, "states/pool")} == {index}
+    assert {row["first_success"] for row in read_rows(run, "states/pool")} == {0}
 
 
 @pytest.mark.parametrize(

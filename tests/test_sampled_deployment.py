@@ -66,7 +66,7 @@ def test_only_its_seeds_differ_from_a_greedy_decode(task: LettersTask) -> None:
             (seed,) = streams.derive_seeds(problem, 1, (index,), samples_deployment=True)
             assert response == replace(greedy[problem, index], seed=seed)
         assert len({response.seed for response in sampled.values()}) == len(sampled)
-        states = [[*read_states(run / split / "states.parquet")] for run in runs.values()]
+        states = [[*read_states(run / f"states/{split}.parquet")] for run in runs.values()]
         assert states[0] == states[1]
     evidence = [read_evidence(*list_pool_tables(run)) for run in runs.values()]
     assert evidence[0] == evidence[1]

@@ -80,7 +80,7 @@ def test_decodes_calibration_split_only_greedily(task: ScaledLetters, run: RunDi
     assert [(r["problem_id"], r["index"]) for r in responses] == [(i, -1) for i in held]
     sampled = {i for arm, _, do_sample, indices in task.log("scaled") if do_sample for i in indices}
     assert sampled.isdisjoint(held)
-    assert not (run.path / "calibration/states.parquet").exists()
+    assert not (run.path / "states/calibration.parquet").exists()
 
 
 def test_every_arm_chooses_by_the_rule(run: RunDirectory, planted: dict[str, Any]) -> None:
@@ -123,7 +123,7 @@ def test_decodes_only_missing_scales(
 def test_reports_choices_and_their_effects(run: RunDirectory, planted: dict[str, Any]) -> None:
     results = json.loads((run.path / "report/results.json").read_text("utf-8"))
     audited = read_ids(run, "audit")
-    stated = pq.read_table(run.path / "audit/states.parquet").to_pylist()
+    stated = pq.read_table(run.path / "states/audit.parquet").to_pylist()
     for row in results["scaling"]:
         name = f"{row['condition']}-seed{row['seed']}"
         scale = LOSSES[name][1]
@@ -273,7 +273,7 @@ def test_state_experiments_use_scaled_adapters(tmp_path: Path) -> None:
         for choice in read_scaling_choices(run)
     }
     assert len(set(scales.values()) - {1.0}) > 1, "some scales differ from 1"
-    source = pq.read_table(run.path / "audit/states.parquet")["state"].to_pylist().count("G") / 30
+    source = pq.read_table(run.path / "states/audit.parquet")["state"].to_pylist().count("G") / 30
     stability = {(row["condition"], row["quantity"]): row for row in results["stability"]}
     differing = 0
     for condition in ("gapft", "uniform"):

@@ -13,12 +13,17 @@ from transformers import GenerationConfig
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import Arm
+from gapft_harness.engine import runner
 from gapft_harness.engine.outputs import Output
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import Job, Progress
 from gapft_harness.stages.decode import build_decoder, decode
-from gapft_harness.stages.search import stage
-from gapft_harness.stages.search.stage import run_search_stage, search_split
+from gapft_harness.stages.search.data import check_splits, hash_problems
+from gapft_harness.stages.search.stage import (
+    build_search_step,
+    run_search_stage,
+    search_split,
+)
 from tests.kit.command import gapft, succeed
 from tests.kit.letters import CONTAINS, prepare_letters_run, write_letters
 from tests.kit.recording_run import InProcessExecutor, LettersTask, write_letters_task
@@ -33,7 +38,12 @@ class ReportsDone(InProcessExecutor):
     """Reports every search as done, like a machine whose disk is not shared."""
 
     def run(self, jobs: Sequence[Job], progress: Progress) -> list[dict[str, Any]]:
-        return super().run(jobs, progress) if jobs[0].label == "read data" else [{} for job in jobs]
+        return [
+            {order["place"]: {} for order in job.arguments["orders"]}
+            if "orders" in job.arguments
+            else super(ReportsDone, self).run([job], progress)[0]
+            for job in jobs
+        ]
 
 
 def read_requests(task: LettersTask) -> list[str]:
@@ -90,16 +100,16 @@ def test_torn_pool_stops_the_audit(task: LettersTask) -> None:
 
 
 def test_missing_tables_are_an_error(task: LettersTask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage, "_VISIBLE_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(runner, "_VISIBLE_TIMEOUT_S", 0.0)
     run = task.run("r", splits=())
-    with pytest.raises(GapftError, match=r"r/pool: its search has finished, .* not visible"):
+    with pytest.raises(GapftError, match=r"was made, but .* not visible"):
         run_search_stage(replace(task.context(run), executor=ReportsDone()))
 
 
 def test_reports_a_job_before_loading_its_model(task: LettersTask) -> None:
     """The display can then show what it is waiting for."""
     run = task.run("r")
-    arm, plugin_arguments = Arm("gapft", 13), (task.plugins, [str(task.folder / "tasks")])
+    arm, folders = Arm("gapft", 13), [str(task.folder / "tasks")]
     problems = Output(run.sealed("pool/problems.parquet"))
     seen: list[tuple[int, int, int]] = []
 
@@ -110,13 +120,18 @@ def test_reports_a_job_before_loading_its_model(task: LettersTask) -> None:
         seen.append((done, total, count_loads() - before))
 
     before = count_loads()
-    search_split(str(run.path), "audit", *plugin_arguments, record_progress)
+    plugins, task_facts = load_plugins(task.plugins), run.manifest()["task"]
+    builder = build_decoder(run.recipe, task_facts, {}, run.path, plugins, task.plugins)
+    splits, _ = check_splits(run.recipe, plugins, folders)
+    hashes = hash_problems(splits["audit"].problems)
+    step = build_search_step(builder, "audit", hashes, folders)
+    arguments = {**step.settings, **step.operational}
+    search_split(task.folder / "searched", **arguments, progress=record_progress)
     assert seen[:2] == [(0, 0, 0), (0, 4 * (1 + 8), 1)]
     adapter = task.folder / "adapter"
     adapter.mkdir()
     (adapter / "adapter_config.json").write_text("{}")
     before, seen[:] = count_loads(), []
-    builder = build_decoder(run, load_plugins(task.plugins), task.plugins)
     step = builder.build("decisions/gapft-seed13.parquet", arm, "pool", problems, Output(adapter))
     decode(
         task.folder / "decoded.parquet",

@@ -154,7 +154,7 @@ def test_training_prompt_may_have_another_number(
         "source": {2}, "training": {1}, "gapft-seed13": {2},
     }  # fmt: skip
     assert seen["source"] == run_with_two["source"]
-    for table in ("pool/responses", "audit/responses", "pool/states", "selections/gapft-seed13"):
+    for table in ("pool/responses", "audit/responses", "states/pool", "selections/gapft-seed13"):
         main, older = (folder / run_name / f"{table}.parquet" for run_name in ("two", "older"))
         assert pq.read_table(main).equals(pq.read_table(older)), table
     assert {(BOS, *row) for row in seen["training"]} == {

@@ -24,7 +24,7 @@ from gapft_harness.cli.runs import map_keys_to_options, resolve_chat_template, r
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.offline import force_offline
 from gapft_harness.core.records import Arm, Problem
-from gapft_harness.engine.outputs import NotKnownYet
+from gapft_harness.engine.outputs import NotKnownYet, Output, Unknown
 from gapft_harness.engine.planner import Planner
 from gapft_harness.engine.run import Run
 from gapft_harness.engine.step import Step
@@ -44,15 +44,15 @@ from gapft_harness.run_directory.directory import (
     Split,
     list_splits,
 )
-from gapft_harness.run_directory.manifest import name_missing_plugins
+from gapft_harness.run_directory.manifest import list_recorded_include_paths, name_missing_plugins
+from gapft_harness.stages.decode import build_decoder
 from gapft_harness.stages.experiment import Experiment, View, load_experiments
-from gapft_harness.stages.integrity.inputs import (
-    InputsChanged,
-    compare_inputs,
-    list_recorded_include_paths,
+from gapft_harness.stages.search.data import check_splits, hash_problems, load_problems
+from gapft_harness.stages.search.stage import (
+    build_search_step,
+    compare_with_paper,
+    foresee_search,
 )
-from gapft_harness.stages.search.data import check_splits, load_problems
-from gapft_harness.stages.search.stage import compare_with_paper, foresee_search
 from gapft_harness.stages.search.trainable import NotTrainable, check_trainable
 from gapft_harness.stages.selection.budgets import describe_planned_budget
 from gapft_harness.stages.selection.stage import list_arms, list_replicate_warnings
@@ -124,9 +124,7 @@ def describe_dry_run(choice: Options, run_dir: Path | None) -> str:
     ]
     end_token_lines, end_token_faults = _describe_end_tokens(recipe, plugins, config)
     missing += end_token_faults
-    run, extended_recipe, refusal, changes = _find_run(
-        recipe, run_folder, plugins, choice.include_paths
-    )
+    run, extended_recipe, refusal, changes = _find_run(recipe, run_folder, plugins)
     missing += filter(None, [refusal])
     work = _describe_work(
         extended_recipe, run, refusal, run_folder, plugins, choice, problems_by_split, task
@@ -233,7 +231,7 @@ def _describe_time(
 
 
 def _find_run(
-    recipe: Recipe, run_dir: str, plugins: Plugins, include_paths: Sequence[str]
+    recipe: Recipe, run_dir: str, plugins: Plugins
 ) -> tuple[RunDirectory | None, Recipe, str, str]:
     """Find an existing run, and compare it with the recipe.
 
@@ -242,27 +240,15 @@ def _find_run(
         and seeds that the run already has; the reason why the run cannot continue, or ""; the
         changes that require work again, or "".
     """
-
-    def read_inputs(paths: Sequence[str]) -> dict[str, Any]:
-        return check_splits(recipe, plugins, paths)[2]
-
     path = Path(run_dir)
     try:
         extended_recipe, changes = RunDirectory.compare_recipe(path, recipe, plugins)
-        if not (path / layout.RECIPE).exists():
-            return None, recipe, "", ""
-        run = RunDirectory(path, extended_recipe, changes=changes)
-        if changes and not run.is_empty():
-            run.require_stored()
-        if changes.search_changes:
-            return None, extended_recipe, "", _describe_changes(changes.search_changes)
-        if (path / layout.MANIFEST).exists() and not run.is_empty():
-            compare_inputs(run, run.manifest(), plugins, include_paths, read_inputs)
-        return run, extended_recipe, "", _describe_changes(changes.selection_changes)
-    except InputsChanged as error:
-        return None, recipe, "", _describe_changes(error.changes)
     except GapftError as error:
         return None, recipe, str(error), ""
+    if not (path / layout.RECIPE).exists():
+        return None, recipe, "", ""
+    run = RunDirectory(path, extended_recipe, changes=changes)
+    return run, extended_recipe, "", _describe_changes(changes)
 
 
 def _describe_work(
@@ -280,43 +266,66 @@ def _describe_work(
         return ["not known: the run cannot continue"]
     try:
         store = Store.for_run(Path(run_dir))
+        plan = _plan_searches(recipe, run, problems, task, plugins)
+        planner, outputs = plan or (None, {})
         return [
-            *_describe_searches(recipe, run, problems, task, plugins, store),
-            *_describe_trainings(recipe, run, choice),
+            *_describe_searches(recipe, planner, problems, task, plugins, store),
+            *_describe_trainings(recipe, run if plan else None, outputs, choice),
         ]
     except GapftError as error:
         return [f"cannot be determined: {error}"]
 
 
-def _describe_searches(
+def _plan_searches(
     recipe: Recipe,
     run: RunDirectory | None,
     problems: Mapping[Split, Sequence[Problem]],
     task: Mapping[str, Any],
     plugins: Plugins,
+) -> tuple[Planner, dict[str, Output | Unknown]] | None:
+    """Find the searches of a run that stay; None without a run, or if its data cannot be read."""
+    splits = list_splits(recipe)
+    if run is None or not task or {*splits} - problems.keys():
+        return None
+    builder = build_decoder(recipe, task, {}, run.path, plugins, ())
+    planner = Planner(Run(run.path), open_store(run.path))
+    steps = [build_search_step(builder, s, hash_problems(problems[s])) for s in splits]
+    return planner, planner(steps)
+
+
+def _describe_searches(
+    recipe: Recipe,
+    planner: Planner | None,
+    problems: Mapping[Split, Sequence[Problem]],
+    task: Mapping[str, Any],
+    plugins: Plugins,
     store: Store,
 ) -> Iterator[str]:
-    files = {} if run is None else run.manifest()["files"]
     for split in list_splits(recipe):
-        if layout.responses_path(split) in files:
-            yield f"search {split}: in the run"
-            continue
         if split not in problems or not task:
             yield f"search {split}: not known, because its problems cannot be read"
-            continue
-        if logs := recipe.search.list_logs(split):
+        elif planner is not None and split in planner.in_run:
+            yield f"search {split}: in the run"
+        elif logs := recipe.search.list_logs(split):
             yield f"search {split}: takes the responses of {', '.join(logs)}"
-            continue
-        forecast = foresee_search(recipe, split, problems[split], task, plugins, store)
-        if forecast is None:
+        elif (
+            forecast := foresee_search(recipe, split, problems[split], task, plugins, store)
+        ) is None:
             yield (
                 f"search {split}: known once the model is loaded: its files are not on this machine"
             )
         else:
-            yield f"search {split}: {forecast.describe(Path('.'))}"
+            reason = planner.new.get(split) if planner else ""
+            parts = [forecast.describe(Path(".")), *filter(None, [reason])]
+            yield f"search {split}: {'; '.join(parts)}"
 
 
-def _describe_trainings(recipe: Recipe, run: RunDirectory | None, choice: Options) -> Iterator[str]:
+def _describe_trainings(
+    recipe: Recipe,
+    run: RunDirectory | None,
+    searches: Mapping[str, Output | Unknown],
+    choice: Options,
+) -> Iterator[str]:
     """Describe which adapters are trained and decoded.
 
     Arms that will share the adapter of another condition are not counted.
@@ -329,6 +338,7 @@ def _describe_trainings(recipe: Recipe, run: RunDirectory | None, choice: Option
         yield f"train: known after the search; at most {len(arms)} adapters"
     else:
         view = View(RunDirectory(run.path, recipe), plugins, arms, choice.plugin_files)
+        view.add(searches)
         try:
             planner, steps = _plan_trainings(view)
         except NotKnownYet:
@@ -342,7 +352,7 @@ def _describe_trainings(recipe: Recipe, run: RunDirectory | None, choice: Option
         yield f"audit: known after training; at most {len(arms)} adapters"
         return
     audited = View(view.run, plugins, trained, choice.plugin_files)
-    audited.add({step.name: view.output(step.name) for step in steps})
+    audited.add({**searches, **{step.name: view.output(step.name) for step in steps}})
     planner = Planner(Run(run.path), open_store(run.path))
     planner(list_audit_steps(audited))
     untrained = len(steps) - len(trained)
@@ -394,7 +404,7 @@ def _read_splits(
     from gapft_harness.lm_eval_bridge.discovery import NoSuchTaskError
 
     try:
-        data_by_split, task, _ = check_splits(recipe, plugins, include_paths)
+        data_by_split, task = check_splits(recipe, plugins, include_paths)
         warning_lines = [
             f"{split}: {line}" for split, data in data_by_split.items() for line in data.warnings
         ]
@@ -417,7 +427,7 @@ def _read_splits(
     task = {}
     for split in list_splits(recipe):  # find the splits that cannot be read
         try:
-            problems, task, verifier, _ = load_problems(recipe, split, plugins, include_paths)
+            problems, task, verifier = load_problems(recipe, split, plugins, include_paths)
             with closing_verifier(verifier):
                 counts[split] = problems
             warnings += [f"{split}: {line}" for line in task["warnings"]]

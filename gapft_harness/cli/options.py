@@ -90,7 +90,7 @@ def list_stage_names() -> list[str]:
 
 def list_task_names() -> list[str]:
     """List the bundled tasks for shell completion, by their files, without loading lm-eval."""
-    from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
+    from gapft_harness.lm_eval_bridge.task_file.code_files import tasks_path
 
     return sorted(path.stem for path in tasks_path().glob("*/*.yaml"))
 

@@ -30,13 +30,12 @@ from gapft_harness.recipe.reading import (
 from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory, Split, list_splits
-from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK, hold_run_lock
-from gapft_harness.run_directory.manifest import name_missing_plugins
+from gapft_harness.run_directory.lock import RUN_LOCK, hold_run_lock
+from gapft_harness.run_directory.manifest import list_recorded_include_paths, name_missing_plugins
 from gapft_harness.run_directory.recipe_changes import require_same_recipe
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment import find_experiments, load_experiments
-from gapft_harness.stages.integrity.inputs import list_recorded_include_paths
-from gapft_harness.stages.pipeline import STAGES, apply_changes, list_stages, run_stages
+from gapft_harness.stages.pipeline import STAGES, list_stages, run_stages
 from gapft_harness.stages.search.stage import store_searched_recipe
 from gapft_harness.stages.selection.stage import list_arms
 from gapft_harness.stages.train.requirements import check_packages, require_trainable_run
@@ -115,7 +114,6 @@ def open_context(
     choice: Options,
     display: Display,
     stages: Sequence[str],
-    stages_to_run: Sequence[str] = (),
 ) -> Iterator[Context]:
     """Open a context for stages: check plugins, create the executor, show progress.
 
@@ -126,7 +124,6 @@ def open_context(
         choice: the command's options.
         display: shows progress.
         stages: the stages whose plugins are checked.
-        stages_to_run: the stages that will run.
     """
     plugins = load_plugins(choice.plugin_files)
     check_names(run.recipe, plugins, stages)
@@ -150,7 +147,6 @@ def open_context(
         )
         if not {"search", "train", "audit"}.isdisjoint(stages):
             display.print_message(run.recipe.executor.describe_processes())
-        apply_changes(context, choice.include_paths, stages_to_run)
         if origins := plugins.describe_origins():
             run.update_manifest(lambda m: m.setdefault("plugins", {}).update(origins))
         run.write_execution_settings()
@@ -280,7 +276,7 @@ def _run_locked(path: Path, recipe: Recipe | None, choice: Options, stages: Sequ
         stages_to_check = STAGES if recipe else stages
         with (
             _discard_on_error(run),
-            open_context(run, choice, display, [*stages_to_check], stages) as context,
+            open_context(run, choice, display, [*stages_to_check]) as context,
         ):
             if "train" in stages:
                 require_trainable_run(context)
@@ -318,7 +314,7 @@ def _announce_changes(run: RunDirectory, display: Display, stages: Sequence[str]
     """Report how a run will change; on a terminal, ask before a finished run changes."""
     if run.is_new:
         return
-    changes, has_selection = list(run.changes.all_changes), "select" in stages
+    changes, has_selection = list(run.changes), "select" in stages
     old_recipe = RunDirectory.open(run.path).recipe
     old_content, new_content = (
         f"{_join(recipe.conditions)} under seeds {_join(recipe.seeds)}"
@@ -327,7 +323,7 @@ def _announce_changes(run: RunDirectory, display: Display, stages: Sequence[str]
     is_finished = (run.path / layout.REPORT).is_dir()
     if has_selection and is_finished and old_content != new_content:
         changes.append(f"it reports {new_content} instead of {old_content}")
-    if not changes or not (has_selection or run.changes.search_changes):
+    if not changes or not (has_selection or "search" in stages):
         return
     line = f"results that depend on these changes are recomputed: {'; '.join(changes)}"
     if not is_finished:
@@ -375,17 +371,16 @@ def _discard_on_error(run: RunDirectory) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _clean_up_folder(path: Path) -> Iterator[None]:
-    """Remove new lock files and new folders if no run was created."""
-    locks = [path / name for name in (RUN_LOCK, JOBS_LOCK)]
-    earlier_locks = [lock for lock in locks if lock.exists()]
+    """Remove a new lock file and new folders if no run was created."""
+    lock = path / RUN_LOCK
+    had_lock = lock.exists()
     new_folders = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
         yield
     finally:
         if path.is_dir() and not (path / layout.RECIPE).exists():
-            for lock in locks:
-                if lock not in earlier_locks and lock.exists():
-                    lock.unlink()
+            if not had_lock:
+                lock.unlink(missing_ok=True)
             for folder in new_folders:
                 if not any(folder.iterdir()):
                     folder.rmdir()

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import sha256
 
 #: Patterns of weight files.
@@ -80,36 +78,3 @@ def hash_weights(folder: Path, hash_file: Callable[[Path], str]) -> str:
     for file in sorted({file for pattern in WEIGHTS for file in folder.glob(pattern)}):
         digest.update(f"{file.name} {hash_file(file)}\n".encode())
     return digest.hexdigest()
-
-
-def read_adapter_facts(folder: Path, name: str) -> dict[str, Any] | None:
-    """Read the facts file of an adapter folder and check the hash of the weights against it.
-
-    Args:
-        folder: the adapter's folder.
-        name: the name of the JSON file with the facts, which include ``adapter_sha256``.
-
-    Returns:
-        The facts; None if there is no such folder.
-
-    Raises:
-        UserError: the folder is incomplete or was changed: for example, it was copied in part, or
-            its trainer was killed while writing.
-    """
-    if not folder.exists():
-        return None
-    remedy = "remove the folder and run the command again"
-    try:
-        facts = json.loads((folder / name).read_text("utf-8"))
-        recorded = facts["adapter_sha256"]
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise UserError(
-            f"{folder}: is incomplete: its {name} cannot be read, or has no adapter_sha256 "
-            f"({type(error).__name__}: {error}); {remedy}"
-        ) from error
-    if (digest := weights_hash(folder)) != recorded:
-        raise UserError(
-            f"{folder}: is incomplete or was changed: the hash of its weight files is "
-            f"{digest[:12]}…, expected {str(recorded)[:12]}… ({name}); {remedy}"
-        )
-    return dict(facts)

@@ -13,8 +13,8 @@ from gapft_harness.core.errors import describe_error
 from gapft_harness.core.files import sha256_cached
 from gapft_harness.core.identities import content_hash
 from gapft_harness.core.json_values import diff_values
+from gapft_harness.engine.differences import take_unavailable
 from gapft_harness.engine.outputs import (
-    NOT_HERE,
     Facts,
     Json,
     NotKnownYet,
@@ -25,9 +25,6 @@ from gapft_harness.engine.outputs import (
 from gapft_harness.engine.run import RECORDS, Record, Run
 from gapft_harness.engine.runner import call_function
 from gapft_harness.engine.step import Step
-
-#: The keys of a JSON object that stands for the content of a file, a folder or a model.
-_CONTENT_KEYS = ({"file"}, {"folder"}, {"files"})
 
 #: A check of outputs that are not made again: yields a sentence for each difference.
 Check = Callable[[Step, Output], Iterable[str]]
@@ -118,25 +115,6 @@ class Checker:
                 f"made with {key} {_shorten(a)}, here it is {_shorten(b)}"
                 for key, a, b in diff_values(recorded_machine, dict(step.machine))
             ]
-
-
-def take_unavailable(recorded: Json, expected: Json) -> Json:
-    """Replace names in an expected value by the recorded hashes of the files that they name.
-
-    On a machine without a model, file or plugin, only its name is known: it is not compared.
-    """
-    if expected == NOT_HERE:
-        return recorded
-    if isinstance(recorded, Mapping) and recorded.keys() in _CONTENT_KEYS:
-        is_name = isinstance(expected, str) or (
-            isinstance(expected, Mapping) and expected.keys() not in _CONTENT_KEYS
-        )
-        return recorded if is_name else expected
-    if isinstance(recorded, Mapping) and isinstance(expected, Mapping):
-        return {key: take_unavailable(recorded.get(key), value) for key, value in expected.items()}
-    if isinstance(recorded, list) and isinstance(expected, list) and len(recorded) == len(expected):
-        return [take_unavailable(*pair) for pair in zip(recorded, expected, strict=True)]
-    return expected
 
 
 def _check_record(name: str, record: Record) -> Iterator[str]:

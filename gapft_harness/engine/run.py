@@ -11,6 +11,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import sha256_cached, write_json
 from gapft_harness.core.json_values import parse_object
 from gapft_harness.core.text import describe_read_error
+from gapft_harness.engine.differences import take_unavailable
 from gapft_harness.engine.outputs import Facts, Json, Output
 from gapft_harness.engine.step import Step
 from gapft_harness.engine.store import place_link, remove_path
@@ -98,6 +99,8 @@ class Run:
     def find(self, step: Step, free_parts: Iterable[str] = _FREE_PARTS) -> Output | None:
         """Return the output of a step, if the run has it.
 
+        Parts of its key that are not known on this machine are not compared.
+
         Args:
             step: the step.
             free_parts: parts of its key that may differ from the recorded ones.
@@ -112,7 +115,7 @@ class Run:
         free = {*free_parts}
         recorded, current = (
             {part: value for part, value in content.items() if part not in free}
-            for content in (record.made_from, step.made_from)
+            for content in (record.made_from, take_unavailable(record.made_from, step.made_from))
         )
         return Output(self.path(step.name), record.facts) if recorded == current else None
 

@@ -88,7 +88,7 @@ class ScopeExperiment(api.Experiment):
     def cost(self, recipe: api.Recipe, counts: Mapping[str, int]) -> api.Cost:
         """Describe the tables of states."""
         windows = ", ".join(window.range_text for window in self.settings(recipe).list_windows())
-        return api.Cost({f"states by samples {windows} of the audit": "audit/states"})
+        return api.Cost({f"states by samples {windows} of the audit": "states/audit"})
 
 
 def _read_settings(recipe: Mapping[str, Any]) -> ScopeSettings:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import GapftError, UserError, describe_error, did_you_mean
 from gapft_harness.lm_eval_bridge.code_eval import install_code_eval
-from gapft_harness.lm_eval_bridge.task_file.opened_files import find_task_paths, tasks_path
+from gapft_harness.lm_eval_bridge.task_file.code_files import find_task_paths, tasks_path
 
 if TYPE_CHECKING:
     from lm_eval.tasks import TaskManager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,6 @@ from gapft_harness.lm_eval_bridge.task_file.data import (
 )
 from gapft_harness.lm_eval_bridge.task_file.documents import Document, Documents
 from gapft_harness.lm_eval_bridge.task_file.faults import describe_task
-from gapft_harness.lm_eval_bridge.task_file.opened_files import find_code_files, find_data_files
 from gapft_harness.lm_eval_bridge.task_file.settings import Episode, build_greedy_decoding
 from gapft_harness.lm_eval_bridge.task_file.templates import use_compiled_templates
 from gapft_harness.recipe.sections import Search
@@ -82,7 +81,6 @@ class LoadedTask:
             UserError: the task does not generate text, so it cannot be searched.
         """
         self._task = task
-        self._include_path = include_path
         self._chat = chat
         self.name: str = task.config.task
         self.version = str(task.VERSION)
@@ -126,18 +124,6 @@ class LoadedTask:
     def resolve_config(self) -> dict[str, Any]:
         """Return the resolved YAML of the task as JSON values; a function becomes its name."""
         return resolve_task_config(self._task)
-
-    def list_files(self, opened: Iterable[str]) -> tuple[list[Path], dict[str, Path]]:
-        """List the files of YAML and data; map names to the files of Python code.
-
-        Args:
-            opened: paths opened while task and data were read (see
-                ``opened_files.watch_opened_files``).
-        """
-        source = (self._task.config.metadata or {}).get("config_source", "inline")
-        roots = [] if source == "inline" else [Path(source).resolve().parent]
-        roots += [self._include_path] if self._include_path else []
-        return find_data_files(opened, self._task, roots), find_code_files(self._task, roots)
 
     def read_published(self) -> PublishedCounts | None:
         """Compare the paper's counts with those of the files; None if the paper gives none.

@@ -23,7 +23,7 @@ from gapft_harness.core.thoughts import remove_thoughts
 from gapft_harness.lm_eval_bridge.code_eval import is_sandboxed_metric, uses_only_sandbox
 from gapft_harness.lm_eval_bridge.discovery import open_task
 from gapft_harness.lm_eval_bridge.loaded_task import resolve_task_config
-from gapft_harness.lm_eval_bridge.task_file.opened_files import find_code_files
+from gapft_harness.lm_eval_bridge.task_file.code_files import find_code_files
 
 #: The filter's name in a task without filters.
 _NO_FILTER = "none"

@@ -22,21 +22,18 @@ from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.files import PARTIAL, replace_file, sha256, sha256_cached, write_json
 from gapft_harness.core.records import SOURCE, Arm
 from gapft_harness.core.text import describe_read_error
-from gapft_harness.engine.run import Run
-from gapft_harness.engine.store import Store as EngineStore
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout, recipe_changes
 from gapft_harness.run_directory.history import (
-    LATE_PREFIX,
     append_change,
     hash_recipe,
     list_late_warnings,
     read_history,
 )
-from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK, SOFT_LOCK
+from gapft_harness.run_directory.lock import RUN_LOCK, SOFT_LOCK
 from gapft_harness.run_directory.manifest import (
     Manifest,
     find_condition,
@@ -47,12 +44,7 @@ from gapft_harness.run_directory.manifest import (
     record_warnings,
     remove_entries,
 )
-from gapft_harness.run_directory.recipe_changes import (
-    RecipeChanges,
-    depends_on_adapters,
-    find_changes,
-)
-from gapft_harness.store.store import Store
+from gapft_harness.run_directory.recipe_changes import find_changes
 
 #: ``pool``, ``audit`` or ``calibration``.
 Split = str
@@ -60,12 +52,6 @@ Split = str
 SPLITS: tuple[Split, ...] = ("pool", "audit")
 #: The split of a run that scales its adapters; it is only decoded greedily.
 CALIBRATION: Split = "calibration"
-
-
-#: Entries of a run directory that stay when it is reset for a changed recipe.
-_KEPT_NAMES = (
-    RUN_LOCK, SOFT_LOCK, JOBS_LOCK, layout.HISTORY, layout.RECIPE, layout.MANIFEST, "tracking",
-)  # fmt: skip
 
 
 class RunDirectory:
@@ -78,7 +64,7 @@ class RunDirectory:
         path: the run directory.
         recipe: its recipe.
         is_new: whether this command created it; the command may then remove it again.
-        changes: settings that differ from the recipe that the run was made with.
+        changes: a line for each setting that differs from the run's and that its work depends on.
     """
 
     def __init__(
@@ -87,12 +73,12 @@ class RunDirectory:
         recipe: Recipe,
         *,
         is_new: bool = False,
-        changes: RecipeChanges | None = None,
+        changes: Sequence[str] = (),
     ) -> None:
         self.path = path
         self.recipe = recipe
         self.is_new = is_new
-        self.changes = changes or RecipeChanges()
+        self.changes = changes
 
     @classmethod
     def create_or_open(
@@ -100,9 +86,9 @@ class RunDirectory:
     ) -> RunDirectory:
         """Create a run directory, or open one for a recipe that may require work to be repeated.
 
-        The recipe on disk stays until ``write_execution_settings``, ``reset_for_recipe`` or
-        ``write_recipe`` is called, so that a failing command does not damage the run. Conditions
-        and seeds that are already trained stay.
+        The recipe on disk stays until ``write_execution_settings`` or ``write_recipe`` is called,
+        so that a failing command does not damage the run. Conditions and seeds that are already
+        trained stay.
 
         Args:
             path: the run directory.
@@ -123,7 +109,7 @@ class RunDirectory:
     @classmethod
     def compare_recipe(
         cls, path: Path, recipe: Recipe, plugins: Plugins | None = None
-    ) -> tuple[Recipe, RecipeChanges]:
+    ) -> tuple[Recipe, list[str]]:
         """Compare a recipe with the run in a folder, without writing anything.
 
         Returns:
@@ -136,46 +122,14 @@ class RunDirectory:
             raise UserError(f"run directory {path}: is a file; expected a folder")
         if (path / layout.RECIPE).exists():
             earlier = cls.open(path)
-            manifest, trained = earlier.read_or_new_manifest(), earlier.find_fixed_arms()
-            changes = find_changes(path, earlier.recipe, recipe, trained, plugins, manifest)
+            changes = find_changes(path, earlier.recipe, recipe, plugins)
             trained_conditions = {} if changes else earlier.find_trained_arms()
             return recipe_changes.extend_recipe(earlier.recipe, recipe, trained_conditions), changes
         if path.is_dir() and any(not has_no_work(p, path) for p in path.iterdir()):
             raise UserError(
                 f"run directory {path}: not empty, and has no recipe.yaml; use an empty folder"
             )
-        return recipe, RecipeChanges()
-
-    def require_stored(self) -> None:
-        """Refuse to change a run whose work is not in the store: it would be lost.
-
-        Raises:
-            UserError: the store does not have some of the work; the message names the first.
-        """
-        manifest, store, keys = self.manifest(), Store.for_run(self.path), list[str]()
-        for file in manifest["files"]:
-            place, is_kept = (
-                layout.parse_path(file),
-                not (self.changes.search_changes or depends_on_adapters(file)),
-            )
-            if place is None or is_kept or not (self.path / file).exists():
-                continue
-            if place.name in manifest["verdict_counts"]:
-                keys += manifest.get("stored", {}).get(place.name, [""])
-        missing_keys = [key for key in keys if not store.has_group(key)]
-        outputs, records = EngineStore(store.root), Run(self.path).read_records()
-        missing_keys += [
-            record.place
-            for file, record in records.items()
-            if layout.find_top_folder(file) == layout.ADAPTERS and not outputs.has(record.place)
-        ]
-        if missing_keys:
-            raise UserError(
-                f"run directory {self.path}: settings changed: "
-                f"{'; '.join(self.changes.all_changes)}. Its work is not in the store {store.root} "
-                f"({missing_keys[0] or 'no key is recorded'}) and would be lost; use another "
-                "--run-dir"
-            )
+        return recipe, []
 
     def record_changes(self, other_changes: Sequence[str] = ()) -> list[str]:
         """Append changed settings to ``history.jsonl``; record a warning for late changes.
@@ -229,29 +183,6 @@ class RunDirectory:
         except (OSError, ValueError, KeyError, TypeError):
             return {}
 
-    def reset_for_recipe(self) -> None:
-        """Empty the run directory for its new recipe; the finished work is in the store.
-
-        If the command is killed meanwhile, the old recipe remains and the next command does it
-        again.
-        """
-        manifest, old_manifest = new_manifest(self.recipe), self.manifest()
-        self._remove_paths(path for path in self.path.iterdir() if path.name not in _KEPT_NAMES)
-        manifest["warnings"] = [
-            line for line in old_manifest["warnings"] if line.startswith(LATE_PREFIX)
-        ]
-        if "history" in old_manifest:
-            manifest["history"] = old_manifest["history"]
-        write_json(self._manifest_path, manifest)
-        self.write_recipe()
-
-    def _remove_paths(self, paths: Iterable[Path]) -> None:
-        for path in paths:
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
-
     def write_execution_settings(self) -> None:
         """Write the settings of how jobs run and reach the model to the recipe that jobs read."""
         earlier = RunDirectory.open(self.path).recipe
@@ -277,7 +208,7 @@ class RunDirectory:
             if path.is_dir():
                 with contextlib.suppress(OSError):
                     path.rmdir()
-            elif path.name not in (RUN_LOCK, SOFT_LOCK, JOBS_LOCK):
+            elif path.name not in (RUN_LOCK, SOFT_LOCK):
                 path.unlink(missing_ok=True)
         recipe.unlink(missing_ok=True)  # last: until then the same command can continue
 
@@ -346,20 +277,6 @@ class RunDirectory:
         arms = [place.arm for place in places if place.arm and place.kind == layout.ADAPTERS]
         existing_arms = [arm for arm in arms if (self.path / layout.adapter_path(arm)).exists()]
         return {arm: find_condition(manifest, arm) for arm in existing_arms}
-
-    def find_fixed_arms(self) -> dict[Arm, Condition]:
-        """Map the arms with files that depend on an adapter to the condition of each.
-
-        Their conditions are fixed: a lost adapter is trained again as it was while any file that
-        depends on it remains.
-        """
-        manifest = self.read_or_new_manifest()
-        names = filter(depends_on_adapters, manifest["files"])
-        places = [layout.parse_path(name) for name in names if (self.path / name).exists()]
-        arms = dict.fromkeys(place.arm for place in places if place and place.arm)
-        return {
-            arm: find_condition(manifest, arm) for arm in arms if arm.name in manifest["budgets"]
-        }
 
     # Sealed files
 

@@ -52,13 +52,8 @@ def states_path(split: str, window: tuple[int, int] | None = None) -> str:
         split: the split.
         window: first sample number and number of samples of the states; None for all samples.
     """
-    name = STATES if window is None else f"{STATES}/{window[0]}-{window[1]}"
-    return f"{split}/{name}{_TABLE}"
-
-
-def log_responses_path(split: str) -> str:
-    """Return the path of the responses of logs while a split is searched."""
-    return f"{split}/.recorded.jsonl.partial"
+    name = split if window is None else f"{split}/{window[0]}-{window[1]}"
+    return f"{STATES}/{name}{_TABLE}"
 
 
 # Files of an arm
@@ -147,9 +142,11 @@ def parse_path(path: str) -> RunFile | None:
     if stem == last:
         arm = parse_arm(last)
         return RunFile(folder, arm=arm) if arm and folder and "/" not in folder else None
-    if stem in (_PROBLEMS, _RESPONSES, STATES) and folder:
+    if folder == STATES:
+        return RunFile(STATES, stem)
+    if stem in (_PROBLEMS, _RESPONSES) and folder:
         return RunFile(stem, folder)
-    split, _, kind = folder.rpartition("/")
+    kind, _, split = folder.partition("/")
     samples = _WINDOW.fullmatch(stem)
     if kind == STATES and split and samples:
         return RunFile(STATES, split, window=(int(samples["offset"]), int(samples["k"])))

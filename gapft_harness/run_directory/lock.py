@@ -15,8 +15,8 @@ from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.files import PARTIAL, not_writable_error
 from gapft_harness.core.locks import has_no_locks, hold_soft_lock
 
-#: Lock files in a run directory: one for the command, one for its jobs (executors).
-RUN_LOCK, JOBS_LOCK = "run.lock", "jobs.lock"
+#: The lock file in a run directory.
+RUN_LOCK = "run.lock"
 
 #: Replaces ``run.lock`` on file systems without locks.
 SOFT_LOCK = f".{RUN_LOCK}{PARTIAL}"
@@ -61,9 +61,6 @@ def hold_run_lock(path: Path) -> Iterator[None]:
                 raise _not_writable_error(path, soft_lock_error) from soft_lock_error
             if not is_held:
                 raise _in_use_error(path, file.read()) from error
-            for job_lock in path.glob(f".{JOBS_LOCK}.*{PARTIAL}"):
-                with hold_soft_lock(job_lock, _STALE_AFTER_S):
-                    pass  # a dead process's lock is removed
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
         holder = f"process {os.getpid()} on {platform.node()} since {since}\n".encode()
         try:

@@ -22,7 +22,7 @@ from gapft_harness.core.records import Arm
 from gapft_harness.recipe.conditions import Condition, build_condition
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK
+from gapft_harness.run_directory.lock import RUN_LOCK
 from gapft_harness.version import __version__
 
 #: The prefix of the reason of a verdict that comes from a log, not from the verifier.
@@ -112,9 +112,8 @@ class Manifest(TypedDict, total=False):
     source: dict[str, Any]
     files: dict[str, str]
     plugins: dict[str, dict[str, str]]  # ``Plugins.origins`` of the plugins of its commands
-    rests_on: dict[str, Any]  # inputs; their format: stages/integrity/inputs.py
+    include_paths: list[str]
     stored: dict[str, list[str]]
-    reused: dict[str, dict[str, int]]
     imported: dict[str, ImportFacts]
     history: str  # the hash of the last line of history.jsonl
     n: int
@@ -150,7 +149,6 @@ _SECTIONS_BY_FOLDER = {
         "judged_by",
         "executions",
         "stored",
-        "reused",
     ),
 }
 
@@ -265,7 +263,7 @@ def has_no_work(path: Path, run_path: Path) -> bool:
 
     Files with such names in a folder that is not a run do not count.
     """
-    if path.name in (RUN_LOCK, JOBS_LOCK):
+    if path.name == RUN_LOCK:
         return True
     if path.name == layout.MANIFEST and path.parent == run_path:
         with contextlib.suppress(UserError):
@@ -274,3 +272,11 @@ def has_no_work(path: Path, run_path: Path) -> bool:
         return False
     parts = path.relative_to(run_path).parts
     return any(part.startswith(".") and part.endswith(PARTIAL) for part in parts)
+
+
+def list_recorded_include_paths(run_path: Path) -> list[str]:
+    """List the folders with task YAML that a run's search was given; omit missing folders."""
+    if not (run_path / layout.MANIFEST).exists():
+        return []
+    paths = read_manifest(run_path).get("include_paths", [])
+    return [path for path in paths if Path(path).is_dir()]

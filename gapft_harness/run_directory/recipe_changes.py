@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,64 +14,22 @@ from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.manifest import Manifest, TaskFacts, new_manifest
-
-#: Folders that exist before training; sealed files in any other folder depend on adapters.
-_UNTRAINED_FOLDERS = ("pool", "audit", "calibration", layout.SELECTIONS, layout.BUDGETS)
+from gapft_harness.run_directory.manifest import Manifest
 
 #: Sections of a recipe that do not affect results: their changes are not reported.
 _IGNORED_SECTIONS = ("executor", "tracker", "notes", "description", "paper", "model")
 
 
-@dataclass(frozen=True, slots=True)
-class RecipeChanges:
-    """The settings that differ between a run's recipe and a new one: a line each, with both values.
-
-    Attributes:
-        search_changes: settings that all files of the run depend on.
-        selection_changes: settings that only training sets and later files depend on.
-    """
-
-    search_changes: tuple[str, ...] = ()
-    selection_changes: tuple[str, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.search_changes or self.selection_changes)
-
-    @property
-    def all_changes(self) -> tuple[str, ...]:
-        """All changes."""
-        return self.search_changes + self.selection_changes
-
-
-def depends_on_adapters(relative_path: str) -> bool:
-    """Return whether a sealed file depends on trained adapters.
-
-    Args:
-        relative_path: its path in the run directory.
-    """
-    return layout.find_top_folder(relative_path) not in _UNTRAINED_FOLDERS
-
-
 def find_changes(
-    path: Path,
-    earlier: Recipe,
-    recipe: Recipe,
-    trained: Mapping[Arm, Condition],
-    plugins: Plugins | None = None,
-    manifest: Manifest | None = None,
-) -> RecipeChanges:
-    """Compare a recipe with the recipe of a run.
+    path: Path, earlier: Recipe, recipe: Recipe, plugins: Plugins | None = None
+) -> list[str]:
+    """List the settings that differ from a run's and that its work depends on, with both values.
 
     Args:
         path: the run directory.
         earlier: the run's recipe.
         recipe: the new recipe.
-        trained: the arms with sealed files that depend on an adapter, each with the condition
-            that chose its training set.
         plugins: as for ``Recipe.build_search_identity``.
-        manifest: the run's manifest. Its task facts replace keys that the earlier recipe left
-            unset.
 
     Raises:
         UserError: the recipes have different names.
@@ -82,34 +39,20 @@ def find_changes(
             f"run directory {path}: contains a run of the recipe {earlier.name}, not "
             f"{recipe.name}; use another --run-dir"
         )
-    recipe, run_manifest = _keep_chat_template(earlier, recipe), manifest or new_manifest(earlier)
-    earlier_identity, identity = (
-        earlier.build_search_identity(plugins),
-        recipe.build_search_identity(plugins),
+    recipe = _keep_chat_template(earlier, recipe)
+    shared = list_differences(
+        earlier.build_search_identity(plugins), recipe.build_search_identity(plugins)
     )
-    search = list_differences(
-        _fill_task_values(earlier_identity, identity, run_manifest["task"]), identity
-    )
-    if earlier.evidence.keep is not None and recipe.evidence.keep is None:
-        search.append(describe_change("evidence.keep", earlier.evidence.keep, None))
-    selection = list_differences(
-        earlier.build_training_identity(), recipe.build_training_identity()
-    )
-    conditions = dict(earlier.conditions) | {
-        arm.condition: condition for arm, condition in trained.items()
-    }
-    conditions = {
-        name: condition for name, condition in conditions.items() if name in recipe.conditions
-    }
-    condition_changes = list_differences(
-        {name: earlier.resolve_condition(condition) for name, condition in conditions.items()},
-        {name: recipe.resolve_condition(recipe.conditions[name]) for name in conditions},
+    shared += list_differences(earlier.build_training_identity(), recipe.build_training_identity())
+    names = [name for name in earlier.conditions if name in recipe.conditions]
+    own = list_differences(
+        {name: earlier.resolve_condition(earlier.conditions[name]) for name in names},
+        {name: recipe.resolve_condition(recipe.conditions[name]) for name in names},
         "conditions",
     )
-    shared_changes = [*selection, *(line.removeprefix("search.") for line in search)]
-    implied = {f"conditions.{name}.{line}" for name in conditions for line in shared_changes}
-    selection += [line for line in condition_changes if line not in implied]
-    return RecipeChanges(tuple(search), tuple(selection))
+    suffixes = [line.removeprefix("search.") for line in shared]
+    implied = {f"conditions.{name}.{line}" for name in names for line in suffixes}
+    return [*shared, *(line for line in own if line not in implied)]
 
 
 def list_setting_changes(earlier: Recipe, recipe: Recipe) -> list[str]:
@@ -124,32 +67,6 @@ def dump_result_settings(recipe: Recipe) -> dict[str, Any]:
         for key, section in recipe.model_dump(mode="json").items()
         if key not in _IGNORED_SECTIONS
     }
-
-
-def _fill_task_values(
-    earlier_identity: Mapping[str, Any], identity: Mapping[str, Any], task: TaskFacts
-) -> dict[str, Any]:
-    """Fill in the task's values for keys that the earlier recipe left unset and the new one sets.
-
-    Args:
-        earlier_identity: the search identity of the earlier recipe.
-        identity: the search identity of the new recipe.
-        task: the task's facts in the manifest.
-    """
-    task_values: dict[str, dict[str, Any]] = {
-        "episode": dict(task.get("episode", {})),
-        "search": {"max_gen_toks": task.get("decoding", {}).get("max_gen_toks")},
-        "verifier": {"name": task.get("verifier")},
-    }
-    filled = dict(earlier_identity)
-    for section, values in task_values.items():
-        earlier, new_values = earlier_identity.get(section), identity.get(section)
-        if isinstance(earlier, dict) and isinstance(new_values, dict):
-            unset = {k: v for k, v in values.items() if k in new_values and earlier.get(k) is None}
-            filled[section] = earlier | {
-                k: v for k, v in unset.items() if new_values[k] is not None
-            }
-    return filled
 
 
 def require_recorded_recipe(path: Path, recipe: Recipe, manifest: Manifest) -> None:

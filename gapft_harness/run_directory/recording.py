@@ -2,67 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.run_directory.directory import CALIBRATION, SPLITS
 from gapft_harness.run_directory.manifest import (
     Manifest,
-    TaskFacts,
     record_warnings,
 )
-
-
-def record_search(split: str, facts: dict[str, Any]) -> Callable[[Manifest], None]:
-    """Return a change that records the task, model and verdicts of a split's search.
-
-    Args:
-        split: the split's name.
-        facts: the results of its search.
-
-    Raises:
-        UserError: when the change is applied, if another split was searched with a different
-            model.
-    """
-
-    def apply_search(manifest: Manifest) -> None:
-        task = cast(TaskFacts, dict(facts["task"]))
-        record_warnings(manifest, task.pop("warnings", []))
-        _record_task(manifest, task)
-        require_same_model(manifest, split, facts["source"])
-        if "imported" in facts:
-            manifest.setdefault("imported", {})[split] = facts["imported"]
-        if "imported" not in facts or not manifest["source"]:
-            manifest["source"] = facts["source"]  # what a sampler reports about its model
-        record_judging(manifest, split, facts)
-
-    return apply_search
-
-
-def _record_task(manifest: Manifest, task: TaskFacts) -> None:
-    """Record the run's task."""
-    earlier = manifest["task"].get("dropped", [])
-    task["dropped"] = earlier + [line for line in task["dropped"] if line not in earlier]
-    if "keep" in manifest["task"]:  # another response rule may have made the states since
-        task["keep"] = manifest["task"]["keep"]
-    manifest["task"] = task
-
-
-def require_same_model(manifest: Manifest, split: str, source: Mapping[str, Any]) -> None:
-    """Require that a split's model is the model of the splits recorded earlier.
-
-    Args:
-        manifest: the run's manifest.
-        split: the split that was searched.
-        source: the sampler's description of the split's model.
-
-    Raises:
-        UserError: the models differ; the message has both hashes or names.
-    """
-    searched_splits = [s for s in (*SPLITS, CALIBRATION) if s in manifest["verdict_counts"]]
-    split_names = " and ".join(s for s in searched_splits if s != split) or "the run"
-    require_same_source(manifest["source"], source, split, split_names)
 
 
 def require_same_source(
@@ -141,17 +88,7 @@ def record_judging(manifest: Manifest, name: str, facts: dict[str, Any]) -> None
         ("judged_by", "judged_by"),
         ("executions", "executions"),
         ("stored", "stored"),
-        ("reused", "reused"),
     ):
         if key in facts:
             cast(dict[str, Any], manifest).setdefault(section, {})[name] = facts[key]
     record_warnings(manifest, [f"{name}: {warning}" for warning in facts["warnings"]])
-
-
-def record_entry(section: str, key: str, value: Any) -> Callable[[Manifest], None]:
-    """Return a change that sets one entry of a section."""
-
-    def apply_entry(manifest: Manifest) -> None:
-        cast(dict[str, Any], manifest).setdefault(section, {})[key] = value
-
-    return apply_entry

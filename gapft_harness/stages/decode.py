@@ -29,8 +29,7 @@ from gapft_harness.hooks.protocols import (
 )
 from gapft_harness.hooks.registration import ExecutorTraits, SamplerTraits
 from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
-from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.recording import require_same_rules, require_same_source
+from gapft_harness.run_directory.recording import require_same_source
 from gapft_harness.run_directory.tables import read_problems
 from gapft_harness.stages.generation.generation import (
     TableInputs,
@@ -55,10 +54,10 @@ from gapft_harness.store.store import Store
 from gapft_harness.verification.judging import closing_verifier
 
 #: The verdicts that a later try may replace: a table with one of them stays in its run.
-_UNDECIDED = ("timeout", "error")
+UNDECIDED = ("timeout", "error")
 
 #: What a table of decodes tells about its responses; other facts depend on the run.
-_FACTS = (
+TABLE_FACTS = (
     "verdicts", "finish_reasons", "drawn", "judged_by", "executions", "warnings", "stored",
 )  # fmt: skip
 
@@ -99,7 +98,10 @@ def _describe_machine(
 
 
 def build_decoder(
-    run: RunDirectory,
+    recipe: Recipe,
+    task: Mapping[str, Any],
+    source: Mapping[str, Any],
+    run: Path,
     plugins: Plugins,
     plugin_files: Sequence[str],
     executor: Executor | None = None,
@@ -107,48 +109,37 @@ def build_decoder(
     """Build the builder of a run's decodes.
 
     Args:
-        run: the run; its search is finished.
+        recipe: the recipe.
+        task: the task's facts.
+        source: the description of the model that the search used; empty before it.
+        run: the run directory.
         plugins: the loaded plugins.
         plugin_files: files given by ``--plugin``.
         executor: runs the decodes; one that chooses the machines describes them. None if the
             decodes are only planned or checked.
-
-    Raises:
-        UserError: verdicts that cannot be judged again would follow other rules than earlier ones.
     """
-    manifest, backend = run.manifest(), run.recipe.model.backend
-    entry = plugins.get("executor", run.recipe.executor.name)
-    machine: Machine
+    backend, machine = recipe.model.backend, dict[str, dict[str, Any]]()
+    entry = plugins.get("executor", recipe.executor.name)
     if executor is None or entry.require_traits(ExecutorTraits).by_workers:
-        machine = _describe_machine(plugins, backend, manifest["task"])
+        machine = _describe_machine(plugins, backend, task)
     else:
         job = Job.of(
             "describe the machine",
             describe_machine,
             backend=backend,
-            task=dict(manifest["task"]),
+            task=dict(task),
             plugin_files=list(plugin_files),
         )
         (machine,) = executor.run([job], lambda *_, **__: None)
-    if executor is not None and not plugins.can_rejudge(manifest["task"]["verifier"]):
-        require_same_rules(manifest, "the decodes", machine["verifier"]["describes"])
     has_own_process = plugins.has("sampler", backend) and (
         plugins.get("sampler", backend).require_traits(SamplerTraits).own_process
     )
     operational = {
         "plugin_files": list(plugin_files),
-        "store": str(Store.for_run(run.path).root),
-        "run": str(run.path.resolve()),
+        "store": str(Store.for_run(run).root),
+        "run": str(run.resolve()),
     }
-    return DecodeBuilder(
-        run.recipe,
-        manifest["task"],
-        manifest["source"],
-        plugins,
-        machine,
-        operational,
-        has_own_process,
-    )
+    return DecodeBuilder(recipe, task, source, plugins, machine, operational, has_own_process)
 
 
 @dataclass(frozen=True)
@@ -213,8 +204,8 @@ class DecodeBuilder:
             # what a sampler sees of it; its folder may also name the arm
             seen = content_hash(describe_adapter(adapter.path))
             inputs["adapter"] = replace(adapter, seen=seen)
-        sampler = self._describe_sampler(settings, arm, adapter)
-        verifier = self._verifier
+        sampler = self.describe_sampler(settings, arm, adapter)
+        verifier = self.verifier
         return Step(
             name,
             decode,
@@ -227,8 +218,8 @@ class DecodeBuilder:
                 "streams": asdict(streams) if decoding.do_sample else None,
                 "chunk": search.chunk,
                 "episode": dict(self.task["episode"]),
-                "sampler": self._select_settings("sampler", sampler),
-                "verifier": self._select_settings("verifier", verifier),
+                "sampler": self.select_settings("sampler", sampler),
+                "verifier": self.select_settings("verifier", verifier),
             },
             inputs=inputs,
             code={
@@ -248,25 +239,30 @@ class DecodeBuilder:
             own_process=self.own_process,
         )
 
-    def _describe_sampler(
-        self, settings: SamplerSettings, arm: Arm, adapter: Output | None
+    def describe_sampler(
+        self, settings: SamplerSettings, arm: Arm | None = None, adapter: Output | None = None
     ) -> dict[str, Any]:
+        """Describe the sampler of an arm, for keys; None: of the source model alone.
+
+        What is not known on this machine stays open.
+        """
         if not self.plugins.has("sampler", settings.backend):
             return {**describe_unloaded_sampler(settings), "adapter": {"arm": NOT_HERE}}
-        loaded = None if adapter is None else Adapter(arm, str(adapter.path))
+        loaded = Adapter(arm, str(adapter.path)) if arm and adapter else None
         sampler, is_known = describe_sampler(settings, self.plugins, loaded)
-        if not is_known:
-            sampler["model"] |= select_reported_model(self.source)
+        if not is_known and self.source:
+            sampler["model"]["reported"] = select_reported_model(self.source)
         return {**sampler, **self.machine["sampler"]}
 
     @cached_property
-    def _verifier(self) -> dict[str, Any]:
+    def verifier(self) -> dict[str, Any]:
+        """The description of the verifier, for keys."""
         name, params = self.task["verifier"], self.task["verifier_params"]
         with closing_verifier(self.plugins.create_verifier(name, params)) as verifier:
             described = describe_verifier(self.task, self.plugins, verifier)
         return {**described, **self.machine["verifier"]}
 
-    def _select_settings(self, kind: str, described: Mapping[str, Any]) -> dict[str, Any]:
+    def select_settings(self, kind: str, described: Mapping[str, Any]) -> dict[str, Any]:
         """Select the parts of a description that are in the key under ``settings``."""
         apart = {"code", "adapter", *self.machine[kind]}
         selected = {key: value for key, value in described.items() if key not in apart}
@@ -375,8 +371,8 @@ def decode(
             streams=SampleStreams(**streams) if streams else SampleStreams(0, "decode", split),
             progress=progress,
         )
-    kept = {key: facts[key] for key in _FACTS if key in facts}
-    is_undecided = any(facts["verdicts"].get(status) for status in _UNDECIDED)
+    kept = {key: facts[key] for key in TABLE_FACTS if key in facts}
+    is_undecided = any(facts["verdicts"].get(status) for status in UNDECIDED)
     return {**kept, OWN_RUN_ONLY: True} if is_undecided else kept
 
 

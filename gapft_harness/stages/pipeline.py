@@ -10,16 +10,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from gapft_harness.core.errors import UserError
 from gapft_harness.engine.run import Run
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import list_splits
+from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, list_splits
 from gapft_harness.run_directory.manifest import record_warnings
-from gapft_harness.run_directory.recipe_changes import RecipeChanges
-from gapft_harness.stages.context import Context, require_selected
+from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment import Experiment, check_experiments, run_experiments
 from gapft_harness.stages.experiment.stage import build_view
-from gapft_harness.stages.integrity.inputs import SECTION, InputsChanged, compare_inputs
 from gapft_harness.stages.recorded_outputs import (
     build_runner,
     describe_training,
@@ -27,78 +24,18 @@ from gapft_harness.stages.recorded_outputs import (
     record_selections,
 )
 from gapft_harness.stages.report import run_report_stage
-from gapft_harness.stages.search.stage import read_data, run_search_stage
+from gapft_harness.stages.search.stage import run_search_stage
 from gapft_harness.stages.selection.stage import list_arms, list_replicate_warnings
 from gapft_harness.stages.steps import (
     list_audit_steps,
     list_training_steps,
     make_selections,
     make_states,
+    require_current,
 )
 from gapft_harness.stages.train.online import list_reward_warnings
 from gapft_harness.stages.train.requirements import check_packages
 from gapft_harness.stages.train.stage import divide_steps
-
-
-def apply_changes(context: Context, include_paths: Sequence[str], stages: Sequence[str]) -> None:
-    """Reset a run if its recipe, task, data, plugins or model changed.
-
-    The stages then repeat the work, and reuse what the store has.
-
-    Args:
-        context: the run, with the new recipe.
-        include_paths: folders with task YAML given to the command; empty for the folders of the
-            search.
-        stages: the stages that will run.
-
-    Raises:
-        UserError: inputs changed, and these stages cannot repeat the work, or work would be lost
-            that is not in the store.
-    """
-    run = context.run
-    searched_splits = [
-        s for s in list_splits(run.recipe) if layout.responses_path(s) in run.manifest()["files"]
-    ]
-    has_all_splits = "search" in stages and {*searched_splits} <= {*context.splits}
-    if run.is_empty() and not run.changes:
-        return
-    search_changes, input_check = run.changes.search_changes, None
-    if not search_changes:
-        try:
-            input_check = compare_inputs(
-                run, run.manifest(), context.plugins, include_paths, partial(read_data, context)
-            )
-        except InputsChanged as error:
-            if not has_all_splits:
-                raise
-            search_changes = error.changes
-            change_list = "; ".join(search_changes)
-            context.report_line(
-                f"warning: {run.path}: inputs changed: {change_list}; repeating dependent work"
-            )
-    elif not has_all_splits:
-        raise UserError(
-            f"run directory {run.path}: settings changed: {'; '.join(search_changes)}. Run the "
-            "command without --only and --split, or use another --run-dir"
-        )
-    run.changes = RecipeChanges(search_changes, run.changes.selection_changes)
-    if not run.is_empty():
-        if search_changes:
-            read_data(context, include_paths or None)  # if this fails, the run is unchanged
-        if run.changes:
-            run.require_stored()
-    if search_changes:
-        context.warn(run.record_changes(search_changes))
-        run.reset_for_recipe()
-    if input_check is None:
-        return
-    if input_check.new_inputs is not None:
-        places = {
-            key: input_check.new_inputs[key] for key in ("files", "include_paths", "data_dir")
-        }
-        run.update_manifest(lambda manifest: manifest[SECTION].update(places))
-    for line in input_check.unchecked:
-        context.report_line(line)
 
 
 def run_states_stage(context: Context) -> None:
@@ -117,7 +54,7 @@ def run_select_stage(context: Context) -> None:
     record_outputs(context, make_states(view, runner))
     selections = make_selections(view, runner)
     context.warn(run.record_changes())
-    if run.changes.selection_changes:
+    if run.changes:
         _remove_other_arms(context)
     run.write_recipe()
     record_outputs(context, selections.outputs)
@@ -125,6 +62,13 @@ def run_select_stage(context: Context) -> None:
     for line in (*_describe_budgets(context), *list_replicate_warnings(run.recipe)):
         context.report_line(line)
     check_experiments(context, context.list_trainable_arms())
+
+
+def _remove_other_splits(run: RunDirectory) -> None:
+    """Remove a calibration that a changed recipe no longer has; the store keeps it."""
+    if CALIBRATION not in list_splits(run.recipe):
+        Run(run.path).remove([CALIBRATION])
+        run.unseal([layout.problems_path(CALIBRATION), layout.responses_path(CALIBRATION)])
 
 
 def _remove_other_arms(context: Context) -> None:
@@ -164,7 +108,7 @@ def run_train_stage(context: Context) -> None:
         UserError: nothing is selected yet, or a required package is missing.
     """
     run = context.run
-    require_selected(run)
+    require_current(build_view(context))
     check_packages(run.recipe, context.plugins)
     warnings = list_reward_warnings(run.recipe, run.manifest()["task"], context.plugins)
     run.update_manifest(partial(record_warnings, warnings=warnings))
@@ -182,13 +126,19 @@ def run_train_stage(context: Context) -> None:
 
 def run_audit_stage(context: Context) -> None:
     """Decode the audit with every arm's adapter."""
-    require_selected(context.run)
+    require_current(build_view(context))
     view, runner = build_view(context), build_runner(context)
     record_outputs(context, runner(list_audit_steps(view)))
 
 
+def _run_experiments_stage(context: Context) -> None:
+    require_current(build_view(context))
+    run_experiments(context)
+
+
 def _run_search_stage(context: Context) -> None:
     run_search_stage(context)
+    _remove_other_splits(context.run)
     check_experiments(context, ())
 
 
@@ -198,7 +148,7 @@ STAGES: dict[str, Callable[[Context], None]] = {
     "select": run_select_stage,
     "train": run_train_stage,
     "audit": run_audit_stage,
-    "experiments": run_experiments,
+    "experiments": _run_experiments_stage,
     "report": run_report_stage,
 }
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 from gapft_harness.core.files import sha256_cached
 from gapft_harness.core.records import Arm
@@ -14,9 +15,9 @@ from gapft_harness.engine.run import Run
 from gapft_harness.engine.runner import Runner
 from gapft_harness.engine.step import Step
 from gapft_harness.engine.store import open_store
-from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.recipe.recipe import Recipe, resolve_model_args
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.manifest import Manifest
+from gapft_harness.run_directory.manifest import Manifest, TaskFacts
 from gapft_harness.run_directory.recording import record_judging
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.selection.stage import build_condition_facts, read_budget
@@ -65,6 +66,35 @@ def _record(
     manifest["files"].update(digests)
     for name, facts in tables.items():
         record_judging(manifest, name, facts)
+
+
+def record_search_outputs(
+    context: Context, task: Mapping[str, Any], outputs: Mapping[str, Output]
+) -> None:
+    """Record the searches of splits in the manifest: their tables, task, model and verdicts."""
+    names = (layout.problems_path, layout.responses_path)
+    tables = [name(split) for split in outputs for name in names]
+    digests = {table: sha256_cached(context.run.path / table) for table in tables}
+    pretrained = resolve_model_args(context.run.recipe)["pretrained"]
+
+    def record(manifest: Manifest) -> None:
+        manifest["files"].update(digests)
+        manifest["task"] = cast(TaskFacts, dict(task))
+        manifest["include_paths"] = [str(Path(path).resolve()) for path in context.include_paths]
+        imported = {k: v for k, v in manifest.get("imported", {}).items() if k not in outputs}
+        for split, output in outputs.items():
+            source = dict(output.facts["source"])
+            if "pretrained" in source:
+                source["pretrained"] = pretrained
+            if logs := output.facts.get("imported"):
+                imported[split] = logs
+            if not logs or not manifest["source"]:
+                manifest["source"] = source
+            record_judging(manifest, split, dict(output.facts))
+        if imported or "imported" in manifest:
+            manifest["imported"] = imported
+
+    context.run.update_manifest(record)
 
 
 def record_selections(manifest: Manifest, selections: Selections, recipe: Recipe) -> None:

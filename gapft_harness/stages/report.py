@@ -25,7 +25,7 @@ from gapft_harness.stages.experiment import (
 )
 from gapft_harness.stages.experiment.stage import build_view
 from gapft_harness.stages.selection.stage import list_arms
-from gapft_harness.stages.steps import list_audit_steps, list_training_steps
+from gapft_harness.stages.steps import list_audit_steps, list_training_steps, require_current
 from gapft_harness.verification.judging import closing_verifier, judge_once_each, verify_unique
 
 if TYPE_CHECKING:
@@ -111,7 +111,9 @@ def _require_current_arms(context: Context) -> None:
     ]
     if not all(plugins.has(kind, name) for kind, name in needed):
         return
-    view, planner = build_view(context), Planner(Run(run.path), free_parts=("machine", "code"))
+    view, free_parts = build_view(context), ("machine", "code")
+    require_current(view, free_parts)
+    planner = Planner(Run(run.path), free_parts=free_parts)
     planner([*list_training_steps(view), *list_audit_steps(view)])
     for name, reason in planner.new.items():
         raise UserError(

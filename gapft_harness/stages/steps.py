@@ -5,17 +5,23 @@ Each function takes ``make``: a ``Runner``, a ``Planner`` or a ``Checker`` of th
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm, Budget
-from gapft_harness.engine.outputs import Output, Unknown
+from gapft_harness.engine.outputs import NotKnownYet, Output, Unknown
+from gapft_harness.engine.planner import Planner
+from gapft_harness.engine.run import Run
 from gapft_harness.engine.step import Step
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS
+from gapft_harness.stages.context import require_selected
 from gapft_harness.stages.experiment.view import View
 from gapft_harness.stages.generation.generation import read_decoding
+from gapft_harness.stages.search.stage import list_search_steps
 from gapft_harness.stages.search.states import Window
 from gapft_harness.stages.selection.choosing import count_condition_slots, count_slots
 from gapft_harness.stages.selection.stage import (
@@ -103,6 +109,30 @@ def make_selections(view: View, make: Make) -> Selections:
     }
     groups = require_equal_budgets(recipe, slots, facts)
     return Selections(n, facts, {**sets, **budgets}, groups)
+
+
+def require_current(view: View, free_parts: tuple[str, ...] = ("machine",)) -> None:
+    """Require that searches, states and selections were made with the recipe's settings.
+
+    Args:
+        view: the run.
+        free_parts: parts of keys that may differ.
+
+    Raises:
+        UserError: nothing is selected yet, or something was made with other settings.
+    """
+    require_selected(view.run)
+    planner = Planner(Run(view.run.path), free_parts=free_parts)
+    planner(list_search_steps(view.run, view.plugins))
+    if not planner.new:
+        make_states(view, planner)
+    with contextlib.suppress(NotKnownYet):  # the output that is missing is named below
+        make_selections(view, planner)
+    for name, reason in planner.new.items():
+        raise UserError(
+            f"{view.run.path / name}: was made with other settings or from other files"
+            f"{f' ({reason})' if reason else ''}; run the command without --only"
+        )
 
 
 def _find_states(view: View, k: int) -> str:

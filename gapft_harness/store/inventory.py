@@ -75,7 +75,6 @@ def list_groups(store: Store, runs: Iterable[Path]) -> list[GroupSummary]:
         run_names[str(run.resolve())] = run.name
         manifest = _read_object(run / _MANIFEST)
         keys = [key for keys in manifest.get("stored", {}).values() for key in keys]
-        keys += [facts.get("stored", "") for facts in manifest.get("training", {}).values()]
         keys += [record.get("place", "") for record in _read_object(run / _RECORDS).values()]
         for key in keys:
             users_by_group.setdefault(key, set()).add(run.name)

@@ -24,7 +24,6 @@ from gapft_harness.core.files import (
     format_json,
     is_disk_full,
     not_writable_error,
-    sync_folder,
 )
 from gapft_harness.core.identities import content_hash
 
@@ -33,9 +32,6 @@ STORE_VARIABLE = "GAPFT_STORE"
 
 #: The format in ``store.json``; it increases with every change that could make files be misread.
 FORMAT = 1
-
-#: A file that marks a group as complete; stored after all its other files.
-INDEX = "index.json"
 
 _MADE_FROM, _ABOUT = "made_from.json", "store.json"
 
@@ -86,15 +82,6 @@ class Store:
             UserError: ``GAPFT_STORE`` is inside the run directory, or of another format.
         """
         return cls(find_store_folder(run_path))
-
-    def has_group(self, name: str) -> bool:
-        """Return whether a group exists; one with an adapter or a model must also be complete.
-
-        Args:
-            name: a ``StoreGroup.name``; the empty name has no group.
-        """
-        last_file = INDEX if name.startswith(("train/", "merge/")) else _MADE_FROM
-        return bool(name) and (self.root / name / last_file).is_file()
 
     def find_group(self, step: str, version: int, made_from: Mapping[str, Any]) -> StoreGroup:
         """Return the group of a step with these inputs and settings, stored or not.
@@ -176,8 +163,6 @@ class StoreGroup:
     def store_file(self, name: str, content: bytes) -> Path:
         """Store a file, unless a file of its name exists.
 
-        The index is stored only after the names of the other files are on disk.
-
         Returns:
             The file's path.
 
@@ -185,37 +170,8 @@ class StoreGroup:
             UserError: the store cannot be written.
             GapftError: the disk is full.
         """
-        if name == INDEX:
-            try:
-                sync_folder(self.folder)
-            except OSError as error:
-                raise self._not_writable_error(error) from error
         self._write_file(self.folder / name, content)
         return self.folder / name
-
-    def link_file(self, name: str, source: Path) -> bool:
-        """Store a file as a read-only hard link, unless a file of its name exists.
-
-        Returns:
-            Whether the file is stored; False if the file system cannot link ``source`` to it.
-
-        Raises:
-            UserError: the store cannot be written.
-            GapftError: the disk is full.
-        """
-        path = self.folder / name
-        try:
-            with source.open("rb") as file:
-                os.fsync(file.fileno())
-            os.link(source, path)
-            path.chmod(0o444)
-        except FileExistsError:
-            pass
-        except OSError as error:
-            if is_disk_full(error):
-                raise self._not_writable_error(error) from error
-            return False
-        return True
 
     def _write_file(self, path: Path, content: bytes) -> None:
         """Write a file atomically, unless it exists; of two processes, the first one wins."""

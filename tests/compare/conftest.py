@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
+from gapft_harness.lm_eval_bridge.task_file.code_files import tasks_path
 from tests.kit.shared import make_once
 
 ROOT = Path(__file__).parents[2]

@@ -19,7 +19,7 @@ from typing import Any
 
 from gapft_harness.core.files import sha256
 from gapft_harness.core.numerics import decides_results
-from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
+from gapft_harness.lm_eval_bridge.task_file.code_files import tasks_path
 from tests.kit.letters import CONTAINS, write_letters
 from tests.kit.tiny_models import write_byte_llama
 

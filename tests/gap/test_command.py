@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from gapft_harness.cli.main import app
 from gapft_harness.core.errors import PluginError, UserError
-from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
+from gapft_harness.lm_eval_bridge.task_file.code_files import tasks_path
 from gapft_harness.presentation import page as pages
 from tests.gap.results import read_rates, read_results, read_states
 from tests.gap.stock import CHOICE, STOCK, K, run_gap, write_stock, write_task

@@ -105,7 +105,7 @@ def test_needs_only_finished_search(run: Path) -> None:
     (run / "manifest.json").write_text(json.dumps(manifest))
     for name in ("selections", "adapters", "decisions", "scaled", "report"):
         shutil.rmtree(run / name, ignore_errors=True)
-    (run / "pool/states.parquet").unlink()
+    (run / "states/pool.parquet").unlink()
     done = run_gap(run)
     assert done.exit_code == 0, done.output
 

@@ -193,7 +193,7 @@ def test_repeats_of_logs_give_same_states(folder: Path) -> None:
         assert done.exit_code == 0, (done.output, done.exception)
         states = {
             row["problem_id"]: row["state"]
-            for row in pq.read_table(run / "audit/states.parquet").to_pylist()
+            for row in pq.read_table(run / "states/audit.parquet").to_pylist()
         }
         ours = read_items(folder / "gsm8k")
         assert len(states) == DOCUMENTS

@@ -13,7 +13,7 @@ from gapft_harness.hooks.protocols import Job, Progress
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory, Split
 from gapft_harness.stages.context import Context
-from gapft_harness.stages.pipeline import apply_changes, run_stages
+from gapft_harness.stages.pipeline import run_stages
 from tests.kit.letters import CONTAINS_SOURCE, write_letters, write_problems
 from tests.kit.plugins import build_plugin
 
@@ -147,9 +147,7 @@ class LettersTask:
         keys["data"] = {"task": "letters", **keys.get("data", {})}
         recipe = check_recipe({"name": name, "seeds": [13], **keys}, "test")
         run = RunDirectory.create_or_open(self.folder / (at or name), recipe)
-        context, every = self.context(run, splits), ["search", *stages]
-        apply_changes(context, (), every)
-        run_stages(context, every, lambda stage: None)
+        run_stages(self.context(run, splits), ["search", *stages], lambda stage: None)
         return run
 
     def context(self, run: RunDirectory, splits: Sequence[Split] = SPLITS) -> Context:

@@ -27,7 +27,7 @@ from gapft_harness.core.identities import content_hash
 MANIFEST, RECORDS, HISTORY = "manifest.json", "run.json", "history.jsonl"
 
 #: Files of a run that record nothing: locks, and the report, which is made again from the others.
-_UNRECORDED = ("run.lock", "jobs.lock", "report")
+_UNRECORDED = ("run.lock", "report")
 
 Rows = list[dict[str, Any]]
 #: The keys and positions that lead to a value of a JSON document.
@@ -42,10 +42,10 @@ def seal_again(run: Path, *relatives: str) -> None:
     manifest = json.loads((run / MANIFEST).read_text())
     records = read_records(run)
     for relative in relatives:
-        digest = sha256(run / relative)
-        manifest["files"][relative] = digest
-        if relative in records:
-            records[relative]["digest"] = digest
+        manifest["files"][relative] = sha256(run / relative)
+        output = relative if relative in records else relative.partition("/")[0]
+        if output in records:  # the file itself, or the folder of a search
+            records[output]["digest"] = sha256(run / output)
     write_json(run / MANIFEST, manifest)
     if records:
         write_json(run / RECORDS, records)
@@ -85,10 +85,12 @@ def change_manifest(run: Path, change: Callable[[dict[str, Any]], object]) -> No
 
 
 def change_facts(run: Path, arm: str, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change an arm's training facts in ``training.json`` and in the manifest."""
-    change_json(run / f"adapters/{arm}/training.json", change)
+    """Change an arm's training facts in ``training.json``, in its record and in the manifest."""
+    name = f"adapters/{arm}"
+    change_json(run / name / "training.json", change)
     change_manifest(run, lambda manifest: change(manifest["training"][arm]))
-    seal_again(run, f"adapters/{arm}")
+    change_records(run, lambda records: change(records[name]["facts"]))
+    seal_again(run, name)
 
 
 def read_rows(path: Path) -> Rows:
@@ -236,13 +238,8 @@ def _list_record_damages(run: Path, describe: Callable[..., str]) -> Iterator[Da
 
 
 def _list_places(keys: Keys) -> tuple[str, ...]:
-    """Return the names in a sentence about a fact of the manifest.
-
-    A fact of a section ``rests_on`` contradicts inputs outside the run.
-    """
-    if keys[0] == "files":
-        return (str(keys[1]),)
-    return () if keys[0] == "rests_on" else ("manifest",)
+    """Return the names in a sentence about a fact of the manifest."""
+    return (str(keys[1]),) if keys[0] == "files" else ("manifest",)
 
 
 def _list_recorded_files(run: Path) -> list[str]:
@@ -331,8 +328,8 @@ def _list_consistent_forgeries(
 ) -> Iterator[tuple[str, Keys, Callable[[Path], object]]]:
     """Yield forgeries that also change every other record of the changed fact.
 
-    A forger of a verdict counts again; one of a key's content computes the key again; one of an
-    adapter's facts changes them in the manifest too, or for all arms.
+    A forger of a verdict counts again; one of an adapter's facts changes them in its record and in
+    the manifest too, or for all arms.
     """
     if file == HISTORY and len(_read_lines(run / HISTORY)) > 1:
         yield "lines reordered, chained", (), reverse_history
@@ -343,16 +340,11 @@ def _list_consistent_forgeries(
             for column in ("text", "token_ids"):
                 exchange = partial(exchange_responses, table=file, column=column)
                 yield "exchanged", (column,), exchange
-        for step, keys, value in _list_contents(read_facts(run / file)):
-            forge = partial(forge_table_keys, table=file, step=step, keys=keys, value=alter(value))
-            yield "key", (step, *keys), forge
     elif file.startswith("adapters/") and file.endswith(".json"):
         arm, name = Path(file).parts[1:]
         arms = sorted(path.name for path in (run / "adapters").iterdir())
         for keys, value in list_values(json.loads((run / file).read_text())):
             change = partial(_change_existing_value, keys=keys, value=alter(value))
-            if name == "made_from.json":
-                yield "key", keys, partial(forge_adapter_key, arm=arm, change=change)
             if name == "training.json":
                 yield "fact, twice", keys, partial(change_facts, arm=arm, change=change)
             yield (
@@ -365,7 +357,7 @@ def _list_consistent_forgeries(
 def forge_verdict(run: Path, table: str) -> None:
     """Change a verdict, and the states and counts that follow from it."""
     rows = read_rows(run / table)
-    states = f"{table.partition('/')[0]}/states.parquet"
+    states = f"states/{table.partition('/')[0]}.parquet"
     row = rows[0]
     if (run / states).exists():
         row = _forge_state(run, states, rows)
@@ -374,8 +366,8 @@ def forge_verdict(run: Path, table: str) -> None:
     write_rows(run / table, rows, verdicts=counts)
     name = _find_table_name(table)
     change_manifest(run, lambda manifest: manifest["verdict_counts"].update({name: counts}))
-    if table in read_records(run):
-        change_records(run, lambda records: records[table]["facts"].update(verdicts=counts))
+    output = table if table in read_records(run) else table.partition("/")[0]
+    change_records(run, lambda records: records[output]["facts"].update(verdicts=counts))
     seal_again(run, table)
 
 
@@ -392,8 +384,10 @@ def _forge_state(run: Path, table: str, responses: Rows) -> dict[str, Any]:
     row["passing_samples"], row["first_success"] = len(passing), min(passing, default=None)
     if row["state"] == "U":
         row["state"], row["kept_index"] = "S", last["index"]
-    counts = Counter(row["state"] for row in rows)
-    write_rows(run / table, rows, states={state: counts[state] for state in "GSU"})
+    counter = Counter(row["state"] for row in rows)
+    counts = {state: counter[state] for state in "GSU"}
+    write_rows(run / table, rows, states=counts)
+    change_records(run, lambda records: records[table]["facts"].update(states=counts))
     seal_again(run, table)
     return last
 
@@ -425,54 +419,10 @@ def reverse_history(run: Path) -> None:
     change_manifest(run, lambda manifest: manifest.update(history=last))
 
 
-def forge_adapter_key(run: Path, arm: str, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change the content of an adapter's key, and record the key that follows from it."""
-    path = run / f"adapters/{arm}/made_from.json"
-    change_json(path, change)
-    key = f"train/{content_hash(json.loads(path.read_text()))}"
-    change_facts(run, arm, lambda facts: facts.update(stored=key))
-
-
-def forge_table_keys(run: Path, table: str, step: str, keys: Keys, value: object) -> None:
-    """Change the contents of a step's keys, and record all keys that follow from them."""
-    new_keys: dict[str, str] = {}
-    recorded: dict[str, Any] = {}
-    for old_key, content in _read_contents(read_facts(run / table)):
-        if content["step"] == "judge":
-            content["responses"] = new_keys[content["responses"]]
-        if content["step"] == step:
-            _change_existing_value(content, keys, value)
-        new_keys[old_key] = content_hash(content)
-        groups = recorded.setdefault(content["step"], {"shared": {}, "groups": {}})["groups"]
-        groups[new_keys[old_key]] = content
-    stored = sorted(f"{step}/{key}" for step in recorded for key in recorded[step]["groups"])
-    write_rows(run / table, read_rows(run / table), stored=stored, made_from=recorded)
-    name = _find_table_name(table)
-    change_manifest(run, lambda manifest: manifest["stored"].update({name: stored}))
-    seal_again(run, table)
-
-
 def _find_table_name(table: str) -> str:
     """Return the name under which the manifest has facts of a table of responses."""
     folder, _, name = table.removesuffix(".parquet").rpartition("/")
     return name if folder == "decisions" else folder
-
-
-def _read_contents(facts: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Read each key of a table with its content; keys of responses before those of verdicts."""
-    steps = json.loads(json.dumps(facts.get("made_from", {})))
-    return [
-        (key, {**groups["shared"], **own_parts})
-        for _, groups in sorted(steps.items())
-        for key, own_parts in groups["groups"].items()
-    ]
-
-
-def _list_contents(facts: Mapping[str, Any]) -> Iterator[tuple[str, Keys, Any]]:
-    for _, content in _read_contents(facts):
-        for keys, value in list_values(content):
-            if keys != ("responses",):
-                yield content["step"], keys, value
 
 
 def _change_arms(
@@ -597,10 +547,6 @@ def _exchange_arms(run: Path, first: str, second: str) -> None:
             one.rename(aside)
             other.rename(one)
             aside.rename(other)
-    for arm in (first, second):
-        if (run / "adapters" / arm).exists():
-            condition = arm.rpartition("-seed")[0]
-            change_facts(run, arm, partial(_change_value, keys=("condition",), value=condition))
     seal_again(run, *(entry for entry in manifest["files"] if (run / entry).exists()))
 
 

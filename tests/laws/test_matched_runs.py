@@ -67,7 +67,7 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> PlantedTask:
 def select_everything(task: PlantedTask, name: str) -> Path:
     """Search, then select with every row; the shared core needs the number of verified problems."""
     run = task.run(name, "--only", "search", "--only", "states", budget=BUDGET)
-    verified = sum(row["state"] != "U" for row in read_rows(run / "pool/states.parquet"))
+    verified = sum(row["state"] != "U" for row in read_rows(run / "states/pool.parquet"))
     conditions = {
         key: {
             "selector": row.selector,

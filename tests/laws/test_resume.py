@@ -250,18 +250,11 @@ def test_killed_run_does_not_stop_another_run_of_the_store(
     assert {what: work[what] for what in asked} == asked
 
 
-def is_read(path: Path) -> bool:
-    """Whether a stored file is read by a new run: parts of a stored table of decodes are not."""
-
-    def read_key(folder: Path) -> dict[str, Any]:
-        key: dict[str, Any] = json.loads((folder / "made_from.json").read_text())["key"]
-        return key
-
-    key = read_key(path.parent)
-    if path.parts[-3] == "judge":
-        key = read_key(path.parents[2] / "generate" / key["responses"])
-    elif path.parts[-3] != "generate":
-        return True
+def is_searched_part(path: Path) -> bool:
+    """Whether a stored file has responses of a search, a part of a stored output."""
+    if path.parts[-3] != "generate" or path.suffix != ".jsonl":
+        return False
+    key: dict[str, Any] = json.loads((path.parent / "made_from.json").read_text())["key"]
     purpose = (key.get("streams") or {}).get("purpose", "search")
     return key["sampler"]["adapter"] is None and purpose == "search"
 
@@ -273,19 +266,20 @@ def test_torn_stored_file_is_refused_then_made_again(
     """A power failure may leave one. The same command continues without it."""
     run = make_run()
     store = Path(shutil.copytree(whole.folder / ".store", run.folder / ".store"))
-    files = [path for path in sorted(store.glob("*/*/*")) if is_read(path) and path.stat().st_size]
-    kinds = {(path.parts[-3], path.name if path.suffix == ".json" else ""): path for path in files}
-    for path in kinds.values():
+    files = [path for path in sorted(store.rglob("*")) if path.is_file() and path.stat().st_size]
+    outputs = {path.relative_to(store).parts[0]: path for path in files if path.parent != store}
+    for path in (path for kind, path in outputs.items() if kind not in ("generate", "judge")):
         content = path.read_bytes()
         path.chmod(0o644)
         path.write_bytes(content[:-7])
         shutil.rmtree(run.path, ignore_errors=True)  # which may have its own copy
         done = run.start()
         assert done.returncode == 2, (path, done.stderr)
-        assert path.name in done.stderr.replace("\n", ""), done.stderr
+        assert path.relative_to(store).parts[1] in done.stderr.replace("\n", ""), done.stderr
         assert "Traceback" not in done.stderr
         path.write_bytes(content)
-    kinds["generate", ""].unlink()
+    next(path for path in files if is_searched_part(path)).unlink()
+    shutil.rmtree(store / "search_split")
     shutil.rmtree(run.path)
     run.finish()
     assert read_outcome(run.path) == read_outcome(whole.path)

@@ -31,9 +31,6 @@ UNPROVABLE = {
     "prompt and gold",
     r"value: adapters/ARM/training_log\.jsonl N grad_norm": "measured",
     r"\w+, sealed: adapters/ARM/README\.md.*": "PEFT's card has no facts",
-    r"key: pool/responses\.parquet (generate sampler (code|libraries \S+|accelerators|environment "
-    r"\S+)|judge verifier (code|libraries \S+|python|gapft-harness))": "of the machine, and no "
-    "other table must agree with the pool's",
     r"value: adapters/ARM/updates\.jsonl N (loss|grad_norm|reward|entropy)": "measured",
     r"fact.*: adapters/ARM/adapter_config\.json base_model_name_or_path": "the base's name, beside "
     "its hash",
@@ -48,10 +45,9 @@ UNPROVABLE = {
     "the model's place, beside the model's hash",
     rf"fact: manifest\.json {DESCRIPTIONS}.*": "of the machine, measured times, sentences",
     rf"section removed: manifest\.json {DESCRIPTIONS}": "as their facts",
-    r"fact: manifest\.json training ARM seconds": "measured",
+    r"fact: (manifest\.json training ARM|run\.json adapters/ARM facts) seconds": "measured",
     r"fact: manifest\.json task (dropped|warnings).*": "notices, which decide nothing",
-    r"fact: manifest\.json rests_on (task|files|include_paths|data_dir|model weights).*": "where "
-    "the inputs are; their contents have hashes",
+    r"fact: manifest\.json include_paths.*": "where the task is; its content has hashes",
     r"fact: manifest\.json executions": "an entry of no table",
 }
 
@@ -65,7 +61,6 @@ VERDICTS = {r"verdict: decisions/\S+\.parquet", r"value: decisions/\S+\.parquet 
 KNOWN_GAPS = {
     r"fact.*: (adapters/ARM/training\.json|manifest\.json training ARM) reward \w+",
     r"fact, twice: adapters/ARM/training\.json versions trl",
-    r"key: adapters/ARM/made_from\.json (arguments \w+|searched)",
     r"value: adapters/ARM/updates\.jsonl N learning_rate",
 }
 

@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from gapft_harness import autoload
-from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
+from gapft_harness.lm_eval_bridge.task_file.code_files import tasks_path
 from tests.kit.command import lm_eval
 
 

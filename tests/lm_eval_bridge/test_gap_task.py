@@ -9,7 +9,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Verdict
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.judge import CachingJudge
-from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
+from gapft_harness.lm_eval_bridge.task_file.code_files import tasks_path
 
 YAML = """
 task: mine

@@ -169,7 +169,7 @@ def test_hook_can_be_disabled(installation):
     path = run_outside(
         [
             *(installation.python, "-c"),
-            "from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path; "
+            "from gapft_harness.lm_eval_bridge.task_file.code_files import tasks_path; "
             "print(tasks_path())",
         ],
         installation.workdir,

@@ -13,7 +13,7 @@ from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.sections import LogResponses
 from gapft_harness.run_directory.directory import RunDirectory, Split
 from gapft_harness.run_directory.tables import read_judged
-from gapft_harness.stages.pipeline import apply_changes, run_stages
+from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.search.recorded import Gathering
 from tests.kit.recording_run import LettersTask
 
@@ -69,7 +69,6 @@ def search_logs(
     }  # fmt: skip
     run = RunDirectory.create_or_open(task.folder / name, check_recipe(content, "test"))
     context = task.context(run, splits)
-    apply_changes(context, (), ["search", *stages])
     run_stages(context, ["search", *stages], lambda stage: None)
     return run
 

@@ -113,7 +113,7 @@ def test_search_with_logs_gives_the_same_states_and_selections(base_root: Path) 
         make_base_run(base_root, base) / "selected/run" for base in ("letters", "imported")
     )
     for split in ("pool", "audit"):
-        table = f"{split}/states.parquet"
+        table = f"states/{split}.parquet"
         assert read_rows(imported / table) == read_rows(letters / table)
     selections = (read_rows(run / "selections/gapft-seed13.parquet") for run in (letters, imported))
     for own, other in zip(*selections, strict=True):

@@ -107,7 +107,7 @@ def write_run(folder, inputs):
             }
             for i, s in states
         ]  # fmt: skip
-        write_rows(folder / split / "states.parquet", rows, state_schema())
+        write_rows(folder / f"states/{split}.parquet", rows, state_schema())
     for trained in inputs.arms:
         rows = [
             build_decode(problem_id, trained.deployed, place)

@@ -9,7 +9,7 @@ from lm_eval.tasks import TaskManager
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge.discovery import list_tasks, load_task
-from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
+from gapft_harness.lm_eval_bridge.task_file.code_files import tasks_path
 from tests.canned_model import CannedModel
 from tests.tasks.benchmark_files import (
     LOGIC,

@@ -9,7 +9,7 @@ import yaml
 from gapft_harness.lm_eval_bridge.benchmarks import livecodebench
 from gapft_harness.lm_eval_bridge.benchmarks.livecodebench import ERRATA, find_flag
 from gapft_harness.lm_eval_bridge.discovery import load_task
-from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
+from gapft_harness.lm_eval_bridge.task_file.code_files import tasks_path
 from gapft_harness.verification.programs import read_suite
 from tests.tasks.benchmark_files import (
     build_livecodebench_record,

@@ -217,7 +217,7 @@ def _measure_task(
     from gapft_harness.outcomes.searches import compute_search
     from gapft_harness.run_directory.directory import RunDirectory
     from gapft_harness.run_directory.lock import hold_run_lock
-    from gapft_harness.stages.integrity.inputs import list_recorded_include_paths
+    from gapft_harness.run_directory.manifest import list_recorded_include_paths
 
     for stage in ("search", "states"):
         run_stages_alone([stage], path, choice)

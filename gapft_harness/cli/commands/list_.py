@@ -39,7 +39,7 @@ def command(
         raise UserError(f"list {what}{' --path' * path}: {did_you_mean(what, names)}")
     if path:
         from gapft_harness.demo import find_policy
-        from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
+        from gapft_harness.lm_eval_bridge.task_file.code_files import tasks_path
 
         typer.echo(find_policy() if what == "demo" else tasks_path())
     elif what == "tasks":

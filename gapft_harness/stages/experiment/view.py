@@ -18,13 +18,14 @@ from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.manifest import Manifest
+from gapft_harness.run_directory.recording import require_same_rules
 from gapft_harness.stages.decode import DecodeBuilder, build_decoder, decode
 from gapft_harness.stages.search.states import Window, compute_states
 
 #: Folders of a run that experiments must not write to.
 RUN_FOLDERS = (
-    "pool", "audit", "calibration", "selections", "budgets", "adapters", "decisions", "tracking",
-    "report",
+    "pool", "audit", "calibration", "states", "selections", "budgets", "adapters", "decisions",
+    "tracking", "report",
 )  # fmt: skip
 
 
@@ -87,6 +88,10 @@ class View:
         """
         if file in self._outputs:
             return self._outputs[file]
+        folder, _, inner = file.partition("/")
+        if folder in self._outputs:  # a table of a search
+            whole = self._outputs[folder]
+            return whole if isinstance(whole, Unknown) else Output(whole.path / inner, whole.facts)
         if not self.has(file):
             return Unknown(
                 f"{self.run.path / file}: does not exist yet; run the stage that makes it first "
@@ -210,7 +215,21 @@ class View:
 
     @cached_property
     def _decoder(self) -> DecodeBuilder:
-        return build_decoder(self.run, self.plugins, self.plugin_files, self._executor)
+        manifest = self.manifest()
+        task, source = manifest["task"], manifest["source"]
+        decoder = build_decoder(
+            self.recipe,
+            task,
+            source,
+            self.run.path,
+            self.plugins,
+            self.plugin_files,
+            self._executor,
+        )
+        if self._executor is not None and not self.plugins.can_rejudge(task["verifier"]):
+            described = decoder.machine["verifier"]["describes"]
+            require_same_rules(manifest, "the decodes", described)
+        return decoder
 
 
 def find_name_fault(step: Step) -> str:

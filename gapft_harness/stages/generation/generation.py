@@ -11,7 +11,6 @@ Verdicts are stored in the same way (``verdicts.py``). Each sample draws from it
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -53,7 +52,6 @@ from gapft_harness.stages.generation.made_from import (
     select_reported_model,
 )
 from gapft_harness.stages.generation.reuse import (
-    REUSE_KEY,
     ReuseCounts,
     count_missing_verdicts,
     count_reused_responses,
@@ -73,7 +71,6 @@ from gapft_harness.stages.generation.stored_files import (
     select_responses,
 )
 from gapft_harness.stages.generation.verdicts import ChunkJudge, judge_chunks, place_verdicts
-from gapft_harness.store.recorded import record_groups
 from gapft_harness.store.store import Store
 from gapft_harness.verification.judging import closing_verifier
 
@@ -458,7 +455,7 @@ class TableInputs:
             description = lazy_sampler.describe()  # this downloads a model from the hub
             model, is_known = describe_sampler(self.settings, plugins, self.adapter)
             if not is_known:
-                model["model"] |= select_reported_model(description)
+                model["model"]["reported"] = select_reported_model(description)
         return model
 
 
@@ -495,8 +492,7 @@ def generate_and_judge(
         has_verifier: whether the verdicts are the verifier's, not the sampler's.
 
     Returns:
-        The facts of ``sealing.write_responses``; ``reused``, the number of responses from each
-        other run; and the counts of reused work. With ``share``, only the counts.
+        The facts of ``sealing.write_responses``; none with ``share``.
 
     Raises:
         UserError: the model differs from that of the run's other tables.
@@ -513,8 +509,6 @@ def generate_and_judge(
         )
         require_unedited_groups(list_groups(chunks))
         own_chunks = chunks if share is None else chunks[share[0] :: share[1]]
-        reuse = count_reused_responses(own_chunks, episodes.attempts)
-        stored = [count_stored_responses(chunk) for chunk in own_chunks]
         if any(chunk.list_missing() for chunk in chunks):
             source = lazy_sampler.describe()
             inputs.require_same_model(source)
@@ -541,15 +535,12 @@ def generate_and_judge(
             episodes.attempts,
             share or (0, 1),
         )
-        responses, responses_by_run = StoredResponses(), Counter[str]()
+        responses = StoredResponses()
         verdict_chunks: list[Chunk] = []
         for chunk in own_chunks:
             heads = {phase: responses.add(chunk.find_path(phase)) for phase in phases}
-            for head in heads.values():
-                responses_by_run[head.run] += head.responses
             verdict_chunks.append(place_verdicts(chunk, heads, judged_by, executions))
         require_unedited_groups(list_groups(verdict_chunks))
-        count_missing_verdicts(reuse, verdict_chunks, stored)
         if share is None:
             on_generated(responses)
         judge_chunks(
@@ -559,13 +550,12 @@ def generate_and_judge(
             progress,
         )
         if share is not None:
-            return {REUSE_KEY: reuse.to_facts()}
+            return {}
         for chunk in verdict_chunks:
             for phase in phases:
                 responses.add_verdicts(chunk.find_path(phase), inputs.run)
-        del responses_by_run[inputs.run]
         used_groups = list_groups([*chunks, *verdict_chunks])
-        facts = write_responses(
+        return write_responses(
             path,
             responses,
             problems,
@@ -573,20 +563,12 @@ def generate_and_judge(
             extra={
                 **extra(source),
                 "stored": sorted(group.name for group in used_groups),
-                # a table whose sampler was described before has a key that contains this
-                **({} if inputs.sampler else {"made_from": record_groups(used_groups)}),
             },
             episodes=episodes,
             executions=executions,
             has_verifier=has_verifier,
             progress=progress,
         )
-        # not in the table, which does not depend on the run that responses were generated for
-        return {
-            **facts,
-            "reused": dict(sorted(responses_by_run.items())),
-            REUSE_KEY: reuse.to_facts(),
-        }
 
 
 def count_reuse(

@@ -208,7 +208,7 @@ def describe_model(arguments: Mapping[str, Any], digests: Digests) -> tuple[dict
         folder = None
     if folder is None or not folder.is_dir():
         name = [str(arguments.get(key)) for key in ("pretrained", "model", "revision")]
-        return {"name": name}, False
+        return {"name": name, "reported": NOT_HERE}, False
     small, weights = find_model_files(folder)
     return {"files": {file.name: digests.hash_file(file) for file in sorted(small | weights)}}, True
 

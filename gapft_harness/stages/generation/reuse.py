@@ -1,20 +1,15 @@
-"""Count the responses and verdicts of a table that the store has, and explain missing ones."""
+"""Count the responses and verdicts of a table that the store has, for a plan."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from gapft_harness.core.records import GREEDY
 from gapft_harness.stages.generation.chunks import Chunk, DecodePhase
 from gapft_harness.stages.generation.stored_files import read_head
-from gapft_harness.store.explain import explain_missing
-
-#: The key of the counts in a job's result.
-REUSE_KEY = "foreseen"
 
 
 @dataclass
@@ -24,33 +19,14 @@ class ReuseCounts:
     Attributes:
         reused: stored responses, by the run directory that they were generated for.
         new: maximum number of responses to generate.
-        why: the reasons why they are not stored.
+        why: the reasons why they are not stored, as far as they are known.
         judged: verdicts to compute for stored responses.
-        judged_why: the reasons why these are not stored.
     """
 
     reused: dict[str, int] = field(default_factory=dict)
     new: int = 0
     why: list[str] = field(default_factory=list)
     judged: int = 0
-    judged_why: list[str] = field(default_factory=list)
-
-    @classmethod
-    def sum(cls, parts: Iterable[Mapping[str, Any]]) -> ReuseCounts:
-        """Add the counts of several jobs, from their ``to_facts``."""
-        total, reused = cls(), Counter[str]()
-        for part in parts:
-            reused.update(part["reused"])
-            total.new += part["new"]
-            total.judged += part["judged"]
-            total.why = [*dict.fromkeys([*total.why, *part["why"]])]
-            total.judged_why = [*dict.fromkeys([*total.judged_why, *part["judged_why"]])]
-        total.reused = dict(sorted(reused.items()))
-        return total
-
-    def to_facts(self) -> dict[str, Any]:
-        """Return the counts as JSON values, for a job's result."""
-        return asdict(self)
 
     def describe(self, run: Path) -> str:
         """Describe reused work with its source, and new work with the reasons.
@@ -70,8 +46,7 @@ class ReuseCounts:
         if self.new:
             parts.append(f"{self.new:,} new" + (f": {'; '.join(self.why)}" if self.why else ""))
         if self.judged:
-            reason_text = f": {'; '.join(self.judged_why)}" if self.judged_why else ""
-            parts.append(f"{self.judged:,} verdicts new{reason_text}")
+            parts.append(f"{self.judged:,} verdicts new")
         return ", ".join(parts)
 
 
@@ -83,7 +58,6 @@ def count_reused_responses(chunks: Sequence[Chunk], attempts: int) -> ReuseCount
         attempts: maximum number of attempts of an episode.
     """
     counts, reused = ReuseCounts(), Counter[str]()
-    unexplained: dict[DecodePhase, int] = {}
     unknown_problems = 0
     for chunk in chunks:
         missing = chunk.list_missing()
@@ -94,15 +68,12 @@ def count_reused_responses(chunks: Sequence[Chunk], attempts: int) -> ReuseCount
                 continue
             counts.new += len(chunk.members) * len(phase.indices) * attempts
             if not chunk.places[phase][0].exists():
-                unexplained[phase] = 1
-            elif stored_samples := _count_stored_samples(chunk, phase):
+                continue
+            if stored_samples := _count_stored_samples(chunk, phase):
                 change = f"search.k {stored_samples} → {_count_samples(chunk.places)}"
                 counts.why = [*dict.fromkeys([*counts.why, change])]
             elif len(missing) == len(chunk.places):
                 unknown_problems += phase == missing[0] and len(chunk.members)
-    for phase in unexplained:
-        group = next(chunk.places[phase][0] for chunk in chunks)
-        counts.why = [*dict.fromkeys([*counts.why, *explain_missing(group)])]
     if unknown_problems:
         counts.why.append(f"{unknown_problems:,} problems or prompts that are not in the store")
     counts.reused = dict(sorted(reused.items()))
@@ -124,9 +95,6 @@ def count_missing_verdicts(
             if phase not in counts:
                 continue
             reuse.judged += counts[phase]
-            group = chunk.places[phase][0]
-            if not group.exists() and not reuse.judged_why:
-                reuse.judged_why = explain_missing(group)
 
 
 def count_stored_responses(chunk: Chunk) -> dict[DecodePhase, int]:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.identities import canonical_json
 from gapft_harness.core.records import Problem
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import ReportProgress, Verifier, report_nothing
+from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.run_directory.directory import RunDirectory, Split
-from gapft_harness.stages.integrity.inputs import (
-    find_named_files,
-    hash_components,
-    hash_task_content,
-    list_search_components,
-    locate_task_files,
-)
+from gapft_harness.run_directory.directory import Split
 from gapft_harness.stages.search.splits import (
     ReadSplit,
     read_split,
@@ -32,38 +28,54 @@ if TYPE_CHECKING:
 
 
 def check_data(
-    run_path: str,
+    recipe: Mapping[str, Any],
     plugin_files: Sequence[str] = (),
     include_paths: Sequence[str] = (),
     progress: ReportProgress = report_nothing,
-    recipe: Mapping[str, Any] | None = None,
     only: Sequence[Split] | None = None,
     will_train: bool = False,
 ) -> dict[str, Any]:
     """Read and check all splits of a run before any is searched, as a job.
 
     Args:
-        run_path: the run directory.
+        recipe: the recipe.
         plugin_files: files given by ``--plugin``.
         include_paths: folders with task YAML.
         progress: called at the start and at the end.
-        recipe: the recipe, if it is not yet on disk.
         only: the splits to read, if the run has no others.
         will_train: whether the run trains on the pool; then its conditions must be trainable on it.
 
     Returns:
-        The inputs of the run (``stages/integrity``), without its model.
+        The facts of the ``task``, with its notices, and what ``hash_problems`` returns for each of
+        its ``splits``.
 
     Raises:
         UserError: as ``check_splits`` and ``check_trainable``.
     """
     progress(0, 1)
-    run, plugins = RunDirectory.open(run_path, recipe), load_plugins(plugin_files)
-    splits, task, inputs = check_splits(run.recipe, plugins, include_paths, only)
+    checked, plugins = check_recipe(dict(recipe), "the run's recipe"), load_plugins(plugin_files)
+    splits, task = check_splits(checked, plugins, include_paths, only)
     if will_train:
-        check_trainable(run.recipe, plugins, splits["pool"].problems, task)
+        check_trainable(checked, plugins, splits["pool"].problems, task)
     progress(1, 1)
-    return inputs
+    notices = {
+        "dropped": [line for read in splits.values() for line in read.dropped],
+        "warnings": [line for read in splits.values() for line in read.warnings],
+    }
+    return {
+        "task": task | notices,
+        "splits": {split: hash_problems(read.problems) for split, read in splits.items()},
+    }
+
+
+def hash_problems(problems: Iterable[Problem]) -> dict[str, Any]:
+    """Count and hash problems, in the order of their ids."""
+    digest, count = hashlib.sha256(), 0
+    for problem in sorted(problems, key=lambda problem: problem.id):
+        fields = [problem.id, problem.prompt, problem.turns, problem.gold]
+        digest.update(canonical_json(fields).encode() + b"\n")
+        count += 1
+    return {"problems": count, "sha256": digest.hexdigest()}
 
 
 def check_splits(
@@ -71,45 +83,33 @@ def check_splits(
     plugins: Plugins,
     include_paths: Sequence[str],
     only: Sequence[Split] | None = None,
-) -> tuple[dict[Split, ReadSplit], dict[str, Any], dict[str, Any]]:
+) -> tuple[dict[Split, ReadSplit], dict[str, Any]]:
     """Read all or some of the splits of a recipe, and check every gold answer.
 
     Returns:
-        The splits; the task's facts; the inputs (``stages/integrity``), without the model.
+        The splits, and the task's facts.
 
     Raises:
         UserError: an unknown task or verifier, missing or malformed data, a problem in two
             splits, or few-shot examples that are audit or calibration problems.
     """
-    from gapft_harness.lm_eval_bridge.task_file.opened_files import watch_opened_files
-
-    with watch_opened_files() as opened:
-        task = _load_recipe_task(recipe, include_paths)
+    task = _load_recipe_task(recipe, include_paths)
     facts, verifier = _load_verifier(task, recipe, plugins)
     with closing_verifier(verifier):
-        with watch_opened_files() as read_files:
-            splits = read_splits(task, recipe, only)
+        splits = read_splits(task, recipe, only)
         for read_data in splits.values():
             task.check_golds(verifier, read_data.gold_split)
-    opened |= read_files
-    problems = {split: read_data.problems for split, read_data in splits.items()}
-    named_files = find_named_files(facts["verifier_params"])
-    inputs = {
-        **hash_task_content(task, opened, problems, named_files),
-        "plugins": hash_components(plugins, list_search_components(recipe, facts)),
-        **locate_task_files(task, opened, include_paths, named_files),
-    }
-    return splits, facts, inputs
+    return splits, facts
 
 
 def load_problems(
     recipe: Recipe, split: Split, plugins: Plugins, include_paths: Sequence[str]
-) -> tuple[list[Problem], dict[str, Any], Verifier, dict[str, Any]]:
+) -> tuple[list[Problem], dict[str, Any], Verifier]:
     """Load a split's problems, with the recipe's overrides of the task applied.
 
     Returns:
         The problems; the task's facts for the manifest; the verifier, which has accepted every
-        gold answer (close it); the inputs that were loaded.
+        gold answer (close it).
 
     Raises:
         UserError: an unknown task or verifier, or missing or malformed data.
@@ -119,12 +119,7 @@ def load_problems(
     facts, verifier = _load_verifier(task, recipe, plugins)
     task.check_golds(verifier, read.gold_split)
     notices = {"dropped": list(read.dropped), "warnings": list(read.warnings)}
-    named_files = find_named_files(facts["verifier_params"])
-    inputs = {
-        **hash_task_content(task, (), {split: read.problems}, named_files),
-        "plugins": hash_components(plugins, list_search_components(recipe, facts)),
-    }
-    return read.problems, facts | notices, verifier, inputs
+    return read.problems, facts | notices, verifier
 
 
 def _load_recipe_task(recipe: Recipe, include_paths: Sequence[str]) -> LoadedTask:

@@ -13,27 +13,30 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import replace_file, sha256
 from gapft_harness.core.records import CONTEXT_EXCEEDED, GREEDY, Problem
 from gapft_harness.core.text import describe_read_error
+from gapft_harness.engine.outputs import NOT_HERE
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.outcomes.logs import Log, open_log
 from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
 from gapft_harness.recipe.sections import LogResponses
-from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.manifest import ImportFacts
 from gapft_harness.stages.search.log_problems import ProblemIndex, ResponsePlaces
 from gapft_harness.stages.search.log_responses import LoggedResponse, is_numbered, read_responses
+from gapft_harness.store.digests import Digests
 
 #: The sampler that replays responses.
 SAMPLER = "recorded"
 
 
-def build_search_settings(recipe: Recipe, run_path: Path, split: str) -> SamplerSettings:
+def build_search_settings(
+    recipe: Recipe, split: str, responses: Path | None = None
+) -> SamplerSettings:
     """Build the settings of the sampler that searches a split.
 
     Args:
         recipe: the recipe.
-        run_path: the run directory.
         split: the split; if its responses are those of logs, ``recorded`` replays them with the
             tokenizer of the recipe's model.
+        responses: the file of ``record_responses``; None if it is not written yet.
     """
     settings = build_sampler_settings(recipe)
     if not recipe.search.list_logs(split):
@@ -41,27 +44,23 @@ def build_search_settings(recipe: Recipe, run_path: Path, split: str) -> Sampler
     names = ("pretrained", "tokenizer", "revision", "trust_remote_code", "add_bos_token",
              "chat_template_args")  # fmt: skip
     arguments = {name: value for name, value in settings.model_args.items() if name in names}
-    arguments["responses"] = str(run_path / layout.log_responses_path(split))
+    if responses is not None:
+        arguments["responses"] = str(responses)
     return replace(settings, backend=SAMPLER, model_args=arguments)
 
 
-def require_unchanged_logs(split: str, facts: Mapping[str, Any]) -> None:
-    """Check that logs whose responses a split has were not changed since; they may be missing.
+def describe_logs(recipe: Recipe, split: str) -> dict[str, Any] | None:
+    """Describe the logs of a split for its key: how they are read, and their contents.
 
-    Args:
-        split: the split.
-        facts: the facts of its search.
-
-    Raises:
-        UserError: a log was changed.
+    Returns:
+        JSON values; None if the split is generated. The content of a missing log is not known.
     """
-    for file in facts.get("imported", {}).get("files", ()):
-        path = Path(file["path"])
-        if path.is_file() and sha256(path) != file["sha256"]:
-            raise UserError(
-                f"{path}: was changed since the {split} took its responses; restore it, or use a "
-                "new run directory"
-            )
+    choice, digests = recipe.search.responses, Digests()
+    paths = recipe.search.list_logs(split)
+    if choice is None or not paths:
+        return None
+    files = [digests.hash_file(Path(p)) if Path(p).is_file() else NOT_HERE for p in paths]
+    return {"choice": choice.model_dump(mode="json"), "files": files}
 
 
 def record_responses(

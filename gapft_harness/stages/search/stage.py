@@ -1,29 +1,31 @@
-"""The search stage: search each split, with its chunks divided among jobs if workers suffice.
+"""The search: a step makes a folder with the problems and the responses of each split.
 
-Generate and verify the deployment decode and K samples for every problem of a split, or only the
-deployment decode for the calibration split. Read the task; write ``SPLIT/problems.parquet`` and
-``SPLIT/responses.parquet`` (Section 3.1: d_src(x) and Y_K(x), every generation from the same
-prompt, without feedback).
+It generates and verifies the deployment decode and K samples for every problem of a split, or only
+the deployment decode for the calibration split (Section 3.1: d_src(x) and Y_K(x), every generation
+from the same prompt, without feedback).
 """
 
 from __future__ import annotations
 
-import contextlib
-import time
-from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gapft_harness.core.errors import GapftError, UserError, describe_error
+from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Problem
 from gapft_harness.core.streams import SampleStreams
+from gapft_harness.engine.outputs import NOT_HERE, OWN_RUN_ONLY, Output
+from gapft_harness.engine.planner import Planner
+from gapft_harness.engine.run import Run
+from gapft_harness.engine.step import Step
 from gapft_harness.hooks.manager import Plugins, load_plugins
-from gapft_harness.hooks.protocols import Job, ReportProgress, report_nothing
+from gapft_harness.hooks.protocols import Job, ReportProgress, SamplerSettings, report_nothing
 from gapft_harness.lm_eval_bridge.samplers.endings import format_ignored_entries
-from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.recipe.reading import check_recipe
+from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
+from gapft_harness.recipe.sections import Search
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import (
     CALIBRATION,
@@ -32,15 +34,11 @@ from gapft_harness.run_directory.directory import (
     Split,
     list_splits,
 )
-from gapft_harness.run_directory.manifest import Manifest, record_warnings
-from gapft_harness.run_directory.parquet import read_facts
+from gapft_harness.run_directory.manifest import record_warnings
 from gapft_harness.run_directory.recipe_changes import list_differences
-from gapft_harness.run_directory.recording import (
-    record_search,
-    require_same_model,
-    require_same_rules,
-)
+from gapft_harness.run_directory.recording import require_same_rules
 from gapft_harness.run_directory.tables import write_problems
+from gapft_harness.stages.decode import TABLE_FACTS, UNDECIDED, DecodeBuilder, build_decoder
 from gapft_harness.stages.generation.chunks import DecodePhase
 from gapft_harness.stages.generation.generation import (
     TableInputs,
@@ -50,20 +48,15 @@ from gapft_harness.stages.generation.generation import (
     generate_and_judge,
     read_decoding,
 )
-from gapft_harness.stages.generation.reuse import REUSE_KEY, ReuseCounts
-from gapft_harness.stages.generation.sealing import read_description
+from gapft_harness.stages.generation.made_from import hash_code, select_reported_model
+from gapft_harness.stages.generation.reuse import ReuseCounts
 from gapft_harness.stages.integrity.disjoint import require_disjoint_splits
-from gapft_harness.stages.integrity.inputs import (
-    SECTION,
-    merge_new_splits,
-    read_model_state,
-    require_same_inputs,
-)
-from gapft_harness.stages.search.data import check_data, load_problems
+from gapft_harness.stages.recorded_outputs import build_runner, record_search_outputs
+from gapft_harness.stages.search.data import check_data, hash_problems, load_problems
 from gapft_harness.stages.search.recorded import (
     build_search_settings,
+    describe_logs,
     record_responses,
-    require_unchanged_logs,
 )
 from gapft_harness.store.store import Store
 from gapft_harness.verification.judging import closing_verifier
@@ -71,84 +64,170 @@ from gapft_harness.verification.judging import closing_verifier
 if TYPE_CHECKING:
     from gapft_harness.stages.context import Context
 
+#: The settings of a search that decide the deployment decode; the others decide samples.
+_DEPLOYMENT_KEYS = ("seed", "chunk", "deployment")
 
-def search_split(
-    run_path: str,
-    split: Split,
-    plugin_files: Sequence[str] = (),
-    include_paths: Sequence[str] = (),
-    progress: ReportProgress = report_nothing,
-    share: Sequence[int] | None = None,
-    recipe: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Search one split with the source model, as a job.
+
+def build_search_step(
+    builder: DecodeBuilder, split: Split, problems: Any, include_paths: Sequence[str] = ()
+) -> Step:
+    """Build the step that searches a split.
 
     Args:
-        run_path: the run directory.
-        split: one of ``list_splits``; ``calibration`` is only decoded greedily.
-        plugin_files: files given by ``--plugin``.
+        builder: describes sampler and verifier.
+        split: the split.
+        problems: what ``hash_problems`` returned for its problems; ``NOT_HERE`` if they were not
+            read.
         include_paths: folders with task YAML.
-        progress: called with (0, 0) before data and model are loaded, then as by ``generate``.
-        share: (worker number from 0, number of workers): generate only this worker's chunks, and
-            write no table.
-        recipe: the recipe, if it is not yet on disk.
+    """
+    recipe, task = builder.recipe, builder.task
+    settings = build_search_settings(recipe, split)
+    sampler, verifier = builder.describe_sampler(settings), builder.verifier
+    search = recipe.search.model_dump(mode="json", exclude={"max_gen_toks", "responses"})
+    if split == CALIBRATION:
+        search = {key: search[key] for key in _DEPLOYMENT_KEYS if key in search}
+    return Step(
+        split,
+        search_split,
+        settings={
+            "split": split,
+            "problems": problems,
+            "decoding": dict(task["decoding"]),
+            "search": search,
+            "episode": dict(task["episode"]),
+            "logs": describe_logs(recipe, split),
+            "sampler": builder.select_settings("sampler", sampler),
+            "verifier": builder.select_settings("verifier", verifier),
+        },
+        code={"sampler": hash_code(sampler["code"]), "verifier": hash_code(verifier["code"])},
+        machine=builder.machine,
+        operational={
+            **builder.operational,
+            "described": {"sampler": sampler, "verifier": verifier},
+            "sampler_settings": asdict(settings),
+            "verifier_params": task["verifier_params"],
+            "recipe": recipe.model_dump(mode="json"),
+            "include_paths": [str(path) for path in include_paths],
+        },
+        verb="search",
+        own_process=builder.own_process,
+    )
+
+
+def search_split(
+    output: Path,
+    *,
+    split: Split,
+    problems: Mapping[str, Any],
+    decoding: Mapping[str, Any],
+    search: Mapping[str, Any],
+    episode: Mapping[str, Any],
+    logs: Mapping[str, Any] | None,
+    sampler: Mapping[str, Any],
+    verifier: Mapping[str, Any],
+    described: Mapping[str, Mapping[str, Any]],
+    sampler_settings: Mapping[str, Any],
+    verifier_params: Mapping[str, Any],
+    recipe: Mapping[str, Any],
+    include_paths: Sequence[str],
+    plugin_files: Sequence[str],
+    store: str,
+    run: str,
+    progress: ReportProgress,
+    share: Sequence[int] | None = None,
+) -> dict[str, Any]:
+    """Search one split: the function of a step; see ``build_search_step``.
+
+    Args:
+        output: the folder to write, with the tables of problems and responses.
+        split: the split; ``calibration`` is only decoded greedily.
+        problems: the number and the hash of its problems.
+        decoding: the limit and the stop strings of a response.
+        search: the settings of the samples, or of the deployment decode alone.
+        episode: attempts and executions of an episode.
+        logs: the logs that responses are taken from; None if they are generated.
+        sampler: the sampler's part of the key; ``described`` has all parts.
+        verifier: the verifier's part of the key; ``described`` has all parts.
+        described: the descriptions of sampler and verifier for the keys of stored parts.
+        sampler_settings: the fields of the ``SamplerSettings``.
+        verifier_params: the verifier's parameters.
+        recipe: the recipe, which names the task.
+        include_paths: folders with task YAML.
+        plugin_files: files given by ``--plugin``.
+        store: the folder of the store.
+        run: the run directory that responses are generated for.
+        progress: called with (0, 0) before data and model are loaded, then with the numbers of
+            finished and of all responses.
+        share: (worker number from 0, number of workers): store only this worker's chunks, and
+            write nothing.
 
     Returns:
-        Facts for the manifest: ``task``, ``source``, and those of ``sealing.write_responses``; none
-        for a share.
+        The facts of the responses, and the model's description as ``source``.
 
     Raises:
-        UserError: an unknown task, malformed data, an unknown model, or another model than that
-            of the splits that are already searched.
+        UserError: the task or its data changed meanwhile, or the model is not the described one.
     """
-    run = RunDirectory.open(run_path, recipe)
-    if (facts := read_finished_facts(run.path, split)) is not None:
-        return facts
     progress(0, 0)
-    plugins = load_plugins(plugin_files)
-    problems, task, verifier, inputs = load_problems(run.recipe, split, plugins, include_paths)
-    settings = run.recipe.search
-    log_path, log_facts = run.path / layout.log_responses_path(split), dict[str, Any]()
+    plugins, checked = load_plugins(plugin_files), check_recipe(dict(recipe), "the run's recipe")
+    members, task, judge = load_problems(checked, split, plugins, include_paths)
+    settings, log_facts = SamplerSettings(**sampler_settings), dict[str, Any]()
     try:
-        require_same_inputs(run, inputs)
-        if settings.list_logs(split):
-            log_facts = record_responses(run.recipe, log_path, split, problems, task, plugin_files)
-        has_verifier = log_facts.get("imported", {}).get("verdicts") != "file"
-        if has_verifier and not plugins.can_rejudge(task["verifier"]):
-            require_same_rules(run.manifest(), split, read_description(verifier))
+        if hash_problems(members) != problems:
+            raise UserError(f"{split}: its problems have just changed; run the same command again")
+        if logs is not None:
+            path = output.with_name("responses.jsonl")
+            log_facts = record_responses(checked, path, split, members, task, plugin_files)
+            settings = build_search_settings(checked, split, path)
     except UserError:
-        with closing_verifier(verifier):  # later, ``generate_and_judge`` closes it
+        with closing_verifier(judge):  # later, ``generate_and_judge`` closes it
             raise
-    try:
-        return generate_and_judge(
-            TableInputs(
-                build_search_settings(run.recipe, run.path, split),
-                settings.chunk,
-                task,
-                Store.for_run(run.path),
-                str(run.path.resolve()),
-                lambda source: require_same_model(run.manifest(), split, source),
-            ),
-            problems,
-            _build_phases(run.recipe, split, task),
-            run.path / layout.responses_path(split),
-            plugins,
-            verifier,
-            streams=SampleStreams(settings.seed, "search", split),
-            progress=progress,
-            extra=lambda source: {
-                "task": task,
-                "source": _describe_log_model(source) if log_facts else source,
-                **log_facts,
-            },
-            on_generated=lambda responses: write_problems(
-                run.path / layout.problems_path(split), problems, responses.iterate_prompt_ids
-            ),
-            share=None if share is None else (share[0], share[1]),
-            has_verifier=has_verifier,
+    if share is None:
+        output.mkdir()
+    facts = generate_and_judge(
+        TableInputs(
+            settings,
+            search["chunk"],
+            {**task, "verifier_params": verifier_params, "episode": episode},
+            Store(Path(store)),
+            run,
+            partial(_require_described, described=described["sampler"]),
+            None,
+            None if logs is not None else described["sampler"],
+            described["verifier"],
+        ),
+        members,
+        build_phases(split, {"decoding": decoding}, Search.model_validate(dict(search))),
+        output / "responses.parquet",
+        plugins,
+        judge,
+        streams=SampleStreams(search["seed"], "search", split),
+        progress=progress,
+        extra=lambda source: {
+            "source": _describe_log_model(source) if log_facts else source,
+            **log_facts,
+        },
+        on_generated=lambda responses: write_problems(
+            output / "problems.parquet", members, responses.iterate_prompt_ids
+        ),
+        share=None if share is None else (share[0], share[1]),
+        has_verifier=log_facts.get("imported", {}).get("verdicts") != "file",
+    )
+    if share is not None:
+        return {}
+    kept = {key: facts[key] for key in (*TABLE_FACTS, "source", "imported") if key in facts}
+    is_undecided = any(facts["verdicts"].get(status) for status in UNDECIDED)
+    return {**kept, OWN_RUN_ONLY: True} if is_undecided else kept
+
+
+def _require_described(source: Mapping[str, Any], described: Mapping[str, Any]) -> None:
+    """Require that a loaded model reports what its description for keys has."""
+    expected, reported = described["model"].get("reported"), select_reported_model(source)
+    if isinstance(expected, Mapping) and expected != NOT_HERE and dict(expected) != reported:
+        lines = list_differences(dict(expected), reported)
+        raise UserError(
+            f"the model is not the one that was searched before: {'; '.join(lines)}; restore it, "
+            "or use another --run-dir"
         )
-    finally:
-        log_path.unlink(missing_ok=True)
 
 
 def _describe_log_model(source: Mapping[str, Any]) -> dict[str, Any]:
@@ -160,11 +239,18 @@ def _describe_log_model(source: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _build_phases(recipe: Recipe, split: Split, task: Mapping[str, Any]) -> list[DecodePhase]:
+def build_phases(split: Split, task: Mapping[str, Any], search: Search) -> list[DecodePhase]:
+    """Build the phases of a split's responses.
+
+    Args:
+        split: the split.
+        task: facts with the task's ``decoding``.
+        search: the settings of the search.
+    """
     greedy = read_decoding(task)
     if split == CALIBRATION:
-        return [build_deployment_phase(greedy, recipe.search)]
-    return build_search_phases(greedy, recipe.search)
+        return [build_deployment_phase(greedy, search)]
+    return build_search_phases(greedy, search)
 
 
 def foresee_search(
@@ -186,50 +272,204 @@ def foresee_search(
         store: the store.
     """
     streams = SampleStreams(recipe.search.seed, "search", split)
-    phases = _build_phases(recipe, split, task)
+    phases = build_phases(split, task, recipe.search)
     return count_reuse(recipe, task, problems, phases, plugins, streams, store)
 
 
-def read_finished_facts(run_path: Path, split: Split) -> dict[str, Any] | None:
-    """Return the facts of a split whose search has finished; else None.
+def run_search_stage(context: Context) -> None:
+    """Search all splits of the context, after the data of all of them are checked.
 
     Raises:
-        UserError: the table is damaged.
+        UserError: a problem is in two splits, or verdicts that cannot be judged again would follow
+            other rules than earlier ones.
     """
-    responses = run_path / layout.responses_path(split)
-    if not responses.exists():
-        return None
-    try:
-        return read_facts(responses)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    data = read_data(context)
+    run, task = context.run, _describe_task(context, data)
+    problems = {split: data["splits"][split] for split in context.splits}
+    steps, runner = _build_steps(context, task, problems), build_runner(context)
+    if missing := runner.list_missing(steps):
+        source: Mapping[str, Any] = {}
+        if any(map(_needs_model, missing)):
+            source = _ask_model(context)
+            steps = _build_steps(context, task, problems, source)
+            missing = runner.list_missing(steps)
+        others = [split for split in find_searched_splits(run) if split not in problems]
+        _require_same_searches(
+            run, _build_steps(context, task, dict.fromkeys(others, NOT_HERE), source)
+        )
+        _require_rules(context, steps[0], [step.name for step in missing])
+        _search_shares(context, missing)
+    for step in steps:
+        if step not in missing and runner.run.find(step) is None:
+            context.report_line(f"search {step.name}: reused")
+    outputs = runner(steps)
+    record_search_outputs(context, task, outputs)
+    warnings = require_disjoint_splits(context.run, find_searched_splits(context.run))
+    _report_search(context, outputs, data, warnings)
+    for line in compare_with_paper(context.run):
+        context.report_line(line)
+
+
+def _needs_model(step: Step) -> bool:
+    """Return whether a step generates with a model that is not known on this machine."""
+    reported = step.settings["sampler"]["model"].get("reported")
+    return step.settings["logs"] is None and reported == NOT_HERE
+
+
+def _build_steps(
+    context: Context,
+    task: Mapping[str, Any],
+    problems: Mapping[str, Any],
+    source: Mapping[str, Any] | None = None,
+) -> list[Step]:
+    run = context.run
+    plugins, files, executor = context.plugins, context.plugin_files, context.executor
+    builder = build_decoder(run.recipe, task, source or {}, run.path, plugins, files, executor)
+    paths = [str(path) for path in context.include_paths]
+    return [build_search_step(builder, split, item, paths) for split, item in problems.items()]
+
+
+def _require_same_searches(run: RunDirectory, steps: Sequence[Step]) -> None:
+    """Require that splits which this command does not search were searched in the same way."""
+    planner = Planner(Run(run.path))
+    planner(steps)
+    for name, reason in planner.new.items():
         raise UserError(
-            f"{responses}: damaged ({describe_error(error)}); restore it, or start a new run "
-            "directory"
-        ) from error
+            f"{name}: was searched with other settings or another model ({reason}); all splits "
+            "need the same: restore them, or search all splits again (without --split)"
+        )
 
 
-#: Seconds until a file written on another machine must be visible on this one.
-_VISIBLE_TIMEOUT_S = 90.0
+def list_search_steps(run: RunDirectory, plugins: Plugins) -> list[Step]:
+    """List the steps of a run's finished searches, as far as they are known without its data."""
+    builder = build_decoder(run.recipe, run.manifest()["task"], {}, run.path, plugins, ())
+    return [build_search_step(builder, split, NOT_HERE) for split in find_searched_splits(run)]
 
 
-def run_search_stage(context: Context) -> None:
-    """Search all splits of the context; seal each finished one even if another fails.
+def find_searched_splits(run: RunDirectory) -> list[Split]:
+    """Find the splits of a run's recipe that are searched."""
+    files = run.manifest()["files"]
+    return [split for split in list_splits(run.recipe) if layout.responses_path(split) in files]
 
-    After a kill, the next command seals the finished splits before it searches, so that they are
-    checked against the same task and model.
+
+def describe_source(
+    settings: Mapping[str, Any],
+    plugin_files: Sequence[str] = (),
+    progress: ReportProgress = report_nothing,
+) -> dict[str, Any]:
+    """Load the source model, or ask its server, and return its description, as a job.
+
+    This downloads a model from the hub.
     """
-    splits, facts_by_split = deque(context.splits), dict[Split, dict[str, Any]]()
-    _seal_finished(context, splits, facts_by_split)
-    unfinished = [split for split in splits if read_finished_facts(context.run.path, split) is None]
-    if unfinished:
-        try:
-            facts_by_split |= _search_splits(context, unfinished)
-        except GapftError:
-            with contextlib.suppress(GapftError):  # the first error is reported
-                _seal_finished(context, splits, facts_by_split)
-            raise
-        _seal_finished(context, splits, facts_by_split)
-    _report_paper_comparison(context)
+    progress(0, 1)
+    sampler = load_plugins(plugin_files).create_sampler(SamplerSettings(**settings), None)
+    try:
+        return sampler.describe()
+    finally:
+        sampler.close()
+        progress(1, 1)
+
+
+def _ask_model(context: Context) -> dict[str, Any]:
+    """Return the description of a model whose files are not on this machine."""
+    settings = asdict(build_sampler_settings(context.run.recipe))
+    files = list(context.plugin_files)
+    job = Job.of("load model", describe_source, settings=settings, plugin_files=files)
+    job = replace(job, own_process=context.has_own_process)
+    (source,) = context.executor.run([job], context.progress)
+    return source
+
+
+def _require_rules(context: Context, step: Step, missing: Sequence[str]) -> None:
+    """Require that verdicts that cannot be judged again follow the rules of earlier ones."""
+    manifest = context.run.manifest()
+    if not context.plugins.can_rejudge(step.settings["verifier"]["name"]):
+        judged_by = manifest["judged_by"].items()
+        manifest["judged_by"] = {name: facts for name, facts in judged_by if name not in missing}
+        require_same_rules(manifest, missing[0], step.machine["verifier"]["describes"])
+
+
+def _search_shares(context: Context, steps: Sequence[Step]) -> None:
+    """Divide the chunks of splits among workers, which store them; logs are not divided."""
+    workers = context.run.recipe.executor.workers // max(1, len(steps))
+    divided = [step for step in steps if step.settings["logs"] is None]
+    if workers < 2 or not divided:
+        return
+    jobs = [
+        Job.of(
+            f"{step.label}, {number + 1} of {workers}",
+            search_share,
+            values={**step.settings, **step.operational},
+            share=[number, workers],
+            plugin_files=list(context.plugin_files),
+        )
+        for step in divided
+        for number in range(workers)
+    ]
+    jobs = [replace(job, own_process=context.has_own_process) for job in jobs]
+    context.executor.run(jobs, context.progress)
+
+
+def search_share(
+    values: Mapping[str, Any],
+    share: Sequence[int],
+    plugin_files: Sequence[str] = (),
+    progress: ReportProgress = report_nothing,
+) -> dict[str, Any]:
+    """Store a worker's chunks of a split, as a job; see ``search_split``."""
+    return search_split(Path(), **values, progress=progress, share=share)
+
+
+def read_data(context: Context) -> dict[str, Any]:
+    """Read and check task and data in a job (``data.check_data``)."""
+    run, only = context.run, None
+    if context.only_these_splits:  # with the searched splits, since splits must be disjoint
+        files = run.manifest()["files"]
+        only = [
+            split
+            for split in list_splits(run.recipe)
+            if split in context.splits or layout.responses_path(split) in files
+        ]
+    job = Job.of(
+        "read data",
+        check_data,
+        recipe=run.recipe.model_dump(mode="json"),
+        plugin_files=list(context.plugin_files),
+        include_paths=[str(path) for path in context.include_paths],
+        only=only,
+        will_train="pool" in context.splits and not context.only_these_splits,
+    )
+    (data,) = context.executor.run([job], context.progress)
+    return data
+
+
+def _describe_task(context: Context, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the task's facts for the manifest, which also has notices on other splits."""
+    task = {key: value for key, value in data["task"].items() if key != "warnings"}
+    earlier = context.run.manifest()["task"].get("dropped", []) if context.only_these_splits else []
+    task["dropped"] = [*dict.fromkeys([*earlier, *task["dropped"]])]
+    return task
+
+
+def _report_search(
+    context: Context,
+    outputs: Mapping[str, Output],
+    data: Mapping[str, Any],
+    warnings: Sequence[str],
+) -> None:
+    """Record and print the notices on the data and on the responses."""
+    sources = [output.facts["source"] for output in outputs.values()]
+    ignored = next(filter(None, (s.get("generation_config_ignored") for s in sources)), None)
+    pretrained = context.run.recipe.model.args["pretrained"]
+    # the sampler reports ignored settings while it generates; the report needs them too
+    recorded = [format_ignored_entries(pretrained, ignored)] if ignored else []
+    shown = [*data["task"]["warnings"], *warnings]
+    context.run.update_manifest(partial(record_warnings, warnings=[*shown, *recorded]))
+    for line in data["task"]["dropped"]:
+        context.report_line(line)
+    context.warn(shown)
+    for split, output in outputs.items():
+        context.warn(output.facts["warnings"], split)
 
 
 def compare_with_paper(run: RunDirectory) -> list[str]:
@@ -244,125 +484,13 @@ def compare_with_paper(run: RunDirectory) -> list[str]:
     from gapft_harness.report.reading.published import describe_differences, measure_search
 
     recipe = run.recipe.model_dump(mode="json")
-    searched_splits = [split for split in SPLITS if run.is_sealed(layout.responses_path(split))]
+    searched_splits = [split for split in find_searched_splits(run) if split in SPLITS]
     for split in searched_splits:
         run.sealed(layout.responses_path(split))
     figures = [
         figure for split in searched_splits for figure in measure_search(run.path, recipe, split)
     ]
     return list(describe_differences(figures))
-
-
-def _report_paper_comparison(context: Context) -> None:
-    for line in compare_with_paper(context.run):
-        context.report_line(line)
-
-
-def _search_splits(context: Context, splits: Sequence[Split]) -> dict[Split, dict[str, Any]]:
-    """Search splits in parallel, after the data of all of them are checked.
-
-    Returns:
-        The facts of each split's job.
-    """
-    will_train = "pool" in splits and not context.only_these_splits
-    run, inputs = context.run, read_data(context, will_train=will_train)
-    if not run.is_empty():
-        require_same_inputs(run, inputs)
-    if run.is_empty() or SECTION not in run.manifest():
-        all_inputs = {**inputs, "model": read_model_state(run.recipe)}
-        run.update_manifest(lambda manifest: manifest.update({SECTION: all_inputs}))
-    _record_inputs(context, inputs, splits)
-    workers = run.recipe.executor.workers // len(splits)
-    divided = [split for split in splits if not run.recipe.search.list_logs(split)]
-    if workers > 1 and divided:
-        jobs = [
-            _build_search_job(context, split, (i, workers))
-            for split in divided
-            for i in range(workers)
-        ]
-        shares = context.executor.run(jobs, context.progress)
-    else:
-        shares = []
-    results = context.executor.run(
-        [_build_search_job(context, split) for split in splits], context.progress
-    )
-    facts_by_split = dict(zip(splits, results, strict=True))
-    for number, split in enumerate(divided if shares else ()):
-        split_shares = shares[number * workers : (number + 1) * workers]
-        facts_by_split[split][REUSE_KEY] = ReuseCounts.sum(
-            share[REUSE_KEY] for share in split_shares if REUSE_KEY in share
-        ).to_facts()
-    for split in splits:
-        _wait_for(run.path, split)
-    return facts_by_split
-
-
-def _record_inputs(context: Context, inputs: dict[str, Any], splits: Sequence[Split]) -> None:
-    """Record the inputs of splits that are new in the run."""
-
-    def add_inputs(manifest: Manifest) -> None:
-        manifest[SECTION] = merge_new_splits(manifest[SECTION], inputs, splits)
-        # after a search of some splits only (gapft gap), the others are added
-        manifest[SECTION]["data"] = {**inputs["data"], **manifest[SECTION]["data"]}
-        manifest[SECTION]["plugins"].update(inputs["plugins"])
-
-    context.run.update_manifest(add_inputs)
-
-
-def read_data(
-    context: Context, include_paths: Sequence[str] | None = None, *, will_train: bool = False
-) -> dict[str, Any]:
-    """Read the inputs of the run's task and data in a job (``data.check_data``)."""
-    if include_paths is not None:
-        context = replace(context, include_paths=include_paths)
-    only = None
-    if (
-        context.only_these_splits
-    ):  # together with the searched splits, since splits must be disjoint
-        is_sealed = context.run.is_sealed
-        only = [
-            split
-            for split in list_splits(context.run.recipe)
-            if split in context.splits or is_sealed(layout.responses_path(split))
-        ]
-    job = Job.of(
-        "read data", check_data, only=only, will_train=will_train, **_build_job_arguments(context)
-    )
-    return context.executor.run([job], context.progress)[0]
-
-
-def _wait_for(run_path: Path, split: Split) -> None:
-    """Wait until the tables of a finished search are visible on this machine.
-
-    A shared file system may cache for a while that they were missing.
-    """
-    deadline = time.monotonic() + _VISIBLE_TIMEOUT_S
-    while read_finished_facts(run_path, split) is None:
-        if time.monotonic() > deadline:
-            raise GapftError(
-                f"{run_path / split}: its search has finished, but {_VISIBLE_TIMEOUT_S:g} s later "
-                "its tables are not visible on this machine; check that all machines see the same "
-                "run directory, and run the same command again to continue"
-            )
-        time.sleep(0.5)
-
-
-def _seal_finished(
-    context: Context, splits: deque[Split], facts_by_split: Mapping[Split, dict[str, Any]]
-) -> None:
-    """Seal finished splits and remove them from the queue, up to the first unfinished one.
-
-    The order is kept, so that an interrupted run ends with the same manifest.
-
-    Args:
-        context: the run.
-        splits: the splits to seal.
-        facts_by_split: the facts of this command's jobs, which contain more than their tables.
-    """
-    while splits and (facts := read_finished_facts(context.run.path, splits[0])) is not None:
-        split = splits.popleft()
-        require_unchanged_logs(split, facts)
-        _seal_split(context, split, {**facts, **facts_by_split.get(split, {})})
 
 
 def store_searched_recipe(context: Context) -> None:
@@ -387,67 +515,3 @@ def store_searched_recipe(context: Context) -> None:
         context.report_line(
             f"these settings apply when gapft run selects again: {'; '.join(pending_changes)}"
         )
-
-
-def _build_search_job(context: Context, split: Split, share: tuple[int, int] | None = None) -> Job:
-    if share is None:
-        job = Job.of(f"search {split}", search_split, split=split, **_build_job_arguments(context))
-    else:
-        label = f"search {split}, {share[0] + 1} of {share[1]}"
-        job = Job.of(label, search_split, split=split, share=share, **_build_job_arguments(context))
-    return replace(job, own_process=context.has_own_process)
-
-
-def _build_job_arguments(context: Context) -> dict[str, Any]:
-    """Build the arguments that all jobs of the search share."""
-    return {
-        "run_path": str(context.run.path),
-        "plugin_files": list(context.plugin_files),
-        "include_paths": [str(path) for path in context.include_paths],
-        # the recipe on disk does not have calibration yet if it is being added to the run
-        "recipe": context.run.recipe.model_dump(mode="json"),
-    }
-
-
-def _seal_split(context: Context, split: Split, facts: dict[str, Any]) -> None:
-    """Seal a searched split, record its facts and print its warnings."""
-    manifest = context.run.manifest()
-    record = record_search(split, facts)
-    record(manifest)  # on a copy: a refused split is not sealed
-    searched_splits = [
-        searched_split
-        for searched_split in list_splits(context.run.recipe)
-        if searched_split in manifest["verdict_counts"]
-    ]
-    warnings = require_disjoint_splits(context.run, searched_splits)
-    _seal_tables(context.run, split)
-    context.run.update_manifest(record)
-    context.run.update_manifest(partial(_record_model, recipe=context.run.recipe))
-    # the sampler reports ignored settings while it generates; the report needs them too
-    ignored = facts["source"].get("generation_config_ignored")
-    pretrained = context.run.recipe.model.args["pretrained"]
-    recorded = [*warnings, *([format_ignored_entries(pretrained, ignored)] if ignored else [])]
-    if recorded:
-        context.run.update_manifest(partial(record_warnings, warnings=recorded))
-        context.warn(warnings)
-    _report_split(context, split, facts)
-
-
-def _record_model(manifest: Manifest, recipe: Recipe) -> None:
-    """Record the state of the model's files if the first search downloaded them."""
-    if SECTION in manifest and manifest[SECTION].get("model") is None:
-        manifest[SECTION]["model"] = read_model_state(recipe)
-
-
-def _seal_tables(run: RunDirectory, split: Split) -> None:
-    for table in (layout.problems_path(split), layout.responses_path(split)):
-        run.seal(table)
-
-
-def _report_split(context: Context, name: str, facts: dict[str, Any]) -> None:
-    for line in facts["task"]["dropped"]:
-        context.report_line(line)
-    if line := ReuseCounts(**facts.get(REUSE_KEY, {})).describe(context.run.path):
-        context.report_line(f"search {name}: {line}")
-    context.warn(facts["task"].get("warnings", []))
-    context.warn(facts["warnings"], name)

@@ -20,10 +20,10 @@ from gapft_harness.hooks.registration import (
     SelectorTraits,
     TrainerTraits,
 )
+from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe, build_sampler_settings, resolve_model_args
 from gapft_harness.recipe.sections import Training
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.selection.stage import list_arms
 
@@ -59,7 +59,7 @@ def check_packages(recipe: Recipe, plugins: Plugins) -> None:
 
 
 def check_trainings(
-    run_path: str,
+    recipe: Mapping[str, Any],
     plugin_files: Sequence[str] = (),
     progress: ReportProgress = report_nothing,
 ) -> dict[str, Any]:
@@ -73,7 +73,8 @@ def check_trainings(
     from gapft_harness.training.model import ModelNotLoaded
 
     with contextlib.suppress(ModelNotLoaded):
-        find_end_tokens(RunDirectory.open(run_path).recipe, load_plugins(plugin_files))
+        checked = check_recipe(dict(recipe), "the run's recipe")
+        find_end_tokens(checked, load_plugins(plugin_files))
     return {}
 
 
@@ -141,7 +142,7 @@ def require_trainable_run(context: Context) -> None:
     job = Job.of(
         "check",
         check_trainings,
-        run_path=str(run.path),
+        recipe=run.recipe.model_dump(mode="json"),
         plugin_files=list(context.plugin_files),
     )
     context.executor.run([replace(job, own_process=context.has_own_process)], context.progress)

@@ -166,7 +166,7 @@ class TrainingSteps:
     def _base(self) -> dict[str, Any]:
         base, is_known = describe_model(self._arguments, self._digests)
         if not is_known:
-            base["weights_sha256"] = self.source.get("weights_sha256")
+            base["reported"] = {"weights_sha256": self.source.get("weights_sha256")}
         return base
 
     @cached_property

@@ -24,7 +24,7 @@ from gapft_harness.run_directory.manifest import Manifest
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.integrity.differences import compare_values
 from gapft_harness.stages.train.online import check_groups
-from gapft_harness.stages.verify.keys import compare_weights
+from gapft_harness.stages.verify.searches import compare_weights
 from gapft_harness.training.ledger import (
     OPTIMIZER,
     PlannedStep,

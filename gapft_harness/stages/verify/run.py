@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError, describe_error
 from gapft_harness.hooks.manager import Plugins, load_plugins
@@ -19,26 +18,18 @@ from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory, list_splits
 from gapft_harness.run_directory.history import check_history
-from gapft_harness.run_directory.manifest import Manifest, has_results, name_missing_plugins
+from gapft_harness.run_directory.manifest import Manifest, name_missing_plugins
 from gapft_harness.stages.experiment import load_all_experiments
 from gapft_harness.stages.experiment.view import RUN_FOLDERS
 from gapft_harness.stages.integrity.differences import Differences
 from gapft_harness.stages.integrity.disjoint import require_disjoint_splits
-from gapft_harness.stages.integrity.inputs import (
-    compare_inputs,
-    read_fixed_inputs,
-)
-from gapft_harness.stages.search.data import check_splits
 from gapft_harness.stages.verify.files import (
     check_files,
-    check_problems,
-    check_tables,
     check_task,
     describe_other_version,
     open_run,
 )
 from gapft_harness.stages.verify.judging import open_judge
-from gapft_harness.stages.verify.keys import KeyChecker
 from gapft_harness.stages.verify.steps import check_steps
 
 
@@ -62,7 +53,6 @@ def verify(
         run, manifest = opened
         with name_missing_plugins(path):
             try:
-                _compare_inputs(run, manifest, plugins, findings)
                 _check_run(run, manifest, plugins, plugin_files, findings)
             except GapftError:
                 raise
@@ -71,30 +61,6 @@ def verify(
                 findings.differences.append(f"manifest.json: cannot be read ({reason})")
         findings.remark = describe_other_version(manifest)
     return findings
-
-
-def _compare_inputs(
-    run: RunDirectory, manifest: Manifest, plugins: Plugins, findings: Differences
-) -> None:
-    """Compare the inputs of the run with the present ones, as far as these are available."""
-    if not has_results(manifest):
-        return
-
-    def read(paths: Sequence[str]) -> dict[str, Any]:
-        try:
-            return check_splits(run.recipe, plugins, paths)[2]
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise UserError(f"task or data cannot be read ({error!r})") from error
-
-    try:
-        read_fixed_inputs(run, manifest)
-    except UserError as error:  # damage is a difference like any other
-        findings.differences.append(str(error))
-        return
-    input_check = compare_inputs(run, manifest, plugins, (), read)
-    if input_check.compared:
-        findings.checked.append(f"unchanged since the search: {', '.join(input_check.compared)}")
-    findings.checked += input_check.unchecked
 
 
 def _check_run(
@@ -111,9 +77,6 @@ def _check_run(
     last, warnings = manifest.get("history"), manifest.get("warnings", [])
     findings.collect(layout.HISTORY, partial(check_history, run.path, run.recipe, last, warnings))
     searched_splits = _find_searched_splits(run, manifest, findings)
-    for split in searched_splits:
-        findings.collect(layout.problems_path(split), partial(check_problems, run, manifest, split))
-        findings.collect(split, partial(check_tables, run, manifest, split))
     if searched_splits:
         findings.collect("manifest.json, task", partial(check_task, run, manifest))
         findings.try_reading("problems", partial(_check_disjoint, run, searched_splits, findings))
@@ -126,16 +89,7 @@ def _check_run(
         # a name changed, or its plugin is not loaded: earlier findings are still reported
         findings.differences.append(str(error))
         return
-    keys = KeyChecker(run, manifest, plugins)
     with open_judge(run, manifest, plugins, findings) as judge:
-        for split in searched_splits:
-            table = layout.responses_path(split)
-            findings.collect(table, partial(judge.check_table, run, manifest, table, split))
-            findings.collect(table, partial(keys.check_table, table, split))
-        if keys.tables:
-            findings.checked.append(
-                f"the keys of {keys.tables} searches follow from their recorded inputs"
-            )
         check_steps(run, manifest, plugins, plugin_files, judge, findings)
 
 

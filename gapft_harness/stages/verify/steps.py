@@ -27,6 +27,7 @@ from gapft_harness.stages.decode import decode
 from gapft_harness.stages.experiment import Experiment, View, load_experiments
 from gapft_harness.stages.integrity.differences import Differences, compare_ids, compare_values
 from gapft_harness.stages.recorded_outputs import TRAINED_AS, describe_training, record_selections
+from gapft_harness.stages.search.stage import search_split
 from gapft_harness.stages.selection.stage import list_arms
 from gapft_harness.stages.steps import (
     list_audit_steps,
@@ -37,6 +38,7 @@ from gapft_harness.stages.steps import (
 from gapft_harness.stages.train.job import train
 from gapft_harness.stages.verify.arms import check_adapter, check_common_facts
 from gapft_harness.stages.verify.judging import TableJudge
+from gapft_harness.stages.verify.searches import check_search, compare_problems, list_steps
 
 
 def check_steps(
@@ -63,9 +65,11 @@ def check_steps(
     checks: dict[Callable[..., object], Check] = {
         decode: partial(_check_decodes, run, manifest, judge),
         train: partial(check_adapter, run, manifest, plugins),
+        search_split: partial(check_search, run, manifest, judge),
     }
     arms = [arm for arm in list_arms(run.recipe) if layout.selection_path(arm) in records]
     view, checker = View(run, plugins, arms, plugin_files), Checker(Run(run.path), checks)
+    _check_searches(view, manifest, checker, findings)
     _check_selections(view, manifest, checker, findings)
     trained = [arm for arm in arms if layout.adapter_path(arm) in records]
     findings.missing += [f"{arm.name} is not trained" for arm in arms if arm not in trained]
@@ -86,6 +90,23 @@ def check_steps(
                 findings.differences.append(f"{name}: exists, but {adapter} does not")
     findings.differences += checker.differences
     findings.checked += [f"{RECORDS}: {line}" for line in dict.fromkeys(checker.remarks)]
+
+
+def _check_searches(
+    view: View, manifest: Manifest, checker: Checker, findings: Differences
+) -> None:
+    """Check the searches of splits, and their problems where the data are on this machine."""
+    run = view.run
+    steps = findings.try_reading(
+        "search", lambda: list_steps(run, manifest, view.plugins, findings)
+    )
+    view.add(checker(steps or ()))
+    for step in steps or ():
+        record = checker.run.read_records().get(step.name)
+        if record is not None:
+            problems = record.made_from["settings"]["problems"]
+            compare = partial(compare_problems, run, step.name, problems)
+            findings.collect(layout.problems_path(step.name), compare)
 
 
 def _check_selections(

@@ -1,9 +1,4 @@
-"""Record the files that a task and its data are read from.
-
-A task may read data with any Python code, so its keys do not name all files. Python's audit hook
-reports every file that is opened. Files of Python, of installed packages and of the hub's cache are
-left out, since versions and revisions identify them.
-"""
+"""The folders of tasks, and the files of Python that a task is read from."""
 
 from __future__ import annotations
 
@@ -19,59 +14,6 @@ from typing import Any
 
 import gapft_harness
 from gapft_harness.autoload import find_task_folders
-
-_CODE = (".py", ".pyc", ".so")
-
-_opened: set[str] | None = None
-_is_hooked = False
-
-
-@contextlib.contextmanager
-def watch_opened_files() -> Iterator[set[str]]:
-    """Collect the paths of files that this process opens for reading while the block runs."""
-    global _opened, _is_hooked
-    if not _is_hooked:
-        sys.addaudithook(_record_open)
-        _is_hooked = True
-    _opened = set()
-    try:
-        yield _opened
-    finally:
-        _opened = None
-
-
-def _record_open(event: str, arguments: tuple[Any, ...]) -> None:
-    if _opened is None or event != "open":
-        return
-    path, mode, flags = arguments
-    if isinstance(path, bytes):
-        path = os.fsdecode(path)
-    reads = not set("wxa+") & set(mode) if mode else not flags & (os.O_WRONLY | os.O_RDWR)
-    if isinstance(path, str | os.PathLike) and reads:
-        _opened.add(os.path.abspath(path))
-
-
-def find_data_files(opened: Iterable[str], task: Any, roots: Sequence[Path]) -> list[Path]:
-    """Find the task's YAML and data among the files that were opened while it was read.
-
-    Args:
-        opened: see ``watch_opened_files``.
-        task: the task as lm-eval built it. Local files named in its ``dataset_kwargs`` count in any
-            folder, even if they were not opened: a cached dataset does not open them.
-        roots: folders of tasks; all files opened in them count.
-    """
-    names = [name for name in _iterate_leaves(task.config.dataset_kwargs) if isinstance(name, str)]
-    paths = [folder / name for folder in (Path(), *roots) for name in names]
-    named_files = {path.resolve() for path in paths if os.path.isfile(path)}
-    foreign_folders = _list_foreign_folders()
-    own_files = {
-        file
-        for file in (Path(path).resolve() for path in opened)
-        if file.suffix not in _CODE
-        and (_is_under(file, roots) or not _is_under(file, foreign_folders))
-        and file.is_file()
-    }
-    return sorted(named_files | own_files)
 
 
 def find_code_files(task: Any, roots: Sequence[Path]) -> dict[str, Path]:

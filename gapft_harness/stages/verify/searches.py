@@ -1,0 +1,153 @@
+"""Verification of searches: problems, responses, seeds, and what the manifest tells about them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.core.errors import GapftError, describe_error
+from gapft_harness.core.records import GREEDY
+from gapft_harness.core.streams import SampleStreams
+from gapft_harness.core.weights import WEIGHTS
+from gapft_harness.engine.checker import compare_facts
+from gapft_harness.engine.outputs import NOT_HERE, OWN_RUN_ONLY, Output
+from gapft_harness.engine.step import Step
+from gapft_harness.hooks.manager import Plugins
+from gapft_harness.lm_eval_bridge.samplers.retokenizer import replace_start_ids
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
+from gapft_harness.run_directory.manifest import Manifest, list_recorded_include_paths
+from gapft_harness.run_directory.parquet import read_facts, read_ids
+from gapft_harness.run_directory.tables import read_judged, read_problems
+from gapft_harness.stages.decode import build_decoder
+from gapft_harness.stages.integrity.differences import Differences, compare_ids, compare_values
+from gapft_harness.stages.search.data import check_splits, hash_problems
+from gapft_harness.stages.search.stage import build_search_step, find_searched_splits
+from gapft_harness.stages.verify.judging import TableJudge
+
+#: Facts of a task that are notices, or that follow from the recipe.
+_FREE_FACTS = ("dropped", "warnings")
+
+#: Parts of a sampler's description that are equal for every split, on every machine.
+_MODEL_KEYS = (
+    "backend", "architecture", "dtype", "max_length", "chat_template", "chat_template_sha256",
+    "system_instruction", "start_ids", "end_ids", "generation_config_ignored", "adapter",
+    "weights_sha256",
+)  # fmt: skip
+
+
+def list_steps(
+    run: RunDirectory, manifest: Manifest, plugins: Plugins, findings: Differences
+) -> list[Step]:
+    """List the steps of a run's searches, with its problems read again where its data are here."""
+    task, problems = manifest["task"], dict[str, Any]()
+    try:
+        splits, read_task = check_splits(
+            run.recipe, plugins, list_recorded_include_paths(run.path), find_searched_splits(run)
+        )
+        problems = {split: hash_problems(read.problems) for split, read in splits.items()}
+        findings.checked.append("the task and its data are those of the search")
+        expected = {key: value for key, value in read_task.items() if key not in _FREE_FACTS}
+        findings.collect("task", lambda: compare_values("manifest.json, task", task, expected))
+    except (GapftError, AttributeError, KeyError, TypeError, ValueError) as error:
+        reason = f"task and data cannot be read here ({describe_error(error)})"
+        findings.checked.append(f"not compared: {reason}")
+    builder = build_decoder(run.recipe, task, {}, run.path, plugins, ())
+    return [
+        build_search_step(builder, split, problems.get(split, NOT_HERE))
+        for split in find_searched_splits(run)
+    ]
+
+
+def check_search(
+    run: RunDirectory, manifest: Manifest, judge: TableJudge, step: Step, output: Output
+) -> Iterator[str]:
+    """Yield the differences of a split's tables from its step and its records, judged again."""
+    split, facts = step.name, output.facts
+    problems, responses = layout.problems_path(split), layout.responses_path(split)
+    yield from _check_problems(run, split)
+    ids = list(read_ids(run.path / problems))
+    yield from compare_ids(responses, read_ids(run.path / responses), problems, ids)
+    yield from judge.check_table(run, manifest, responses, split)
+    yield from _check_samples(run, split)
+    own_facts = {key: value for key, value in facts.items() if key != OWN_RUN_ONLY}
+    yield from compare_facts(responses, own_facts, read_facts(run.path / responses))
+    source, recorded = facts["source"], manifest["source"]
+    for key in _MODEL_KEYS:
+        if key in source and key in recorded and source[key] != recorded[key]:
+            yield (
+                f"manifest.json, source: {key} is {recorded[key]}, but {responses} was generated "
+                f"with {source[key]}"
+            )
+    if "imported" not in facts:
+        yield from compare_weights(responses, _read_model(step), source.get("weights_sha256"))
+    if start := source.get("start_ids"):
+        yield from _check_start_tokens(run.path / problems, problems, start)
+
+
+def _read_model(step: Step) -> Mapping[str, Any]:
+    model: Mapping[str, Any] = step.settings["sampler"]["model"]
+    return model
+
+
+def _check_problems(run: RunDirectory, split: str) -> Iterator[str]:
+    """Check a table of problems against the hash in the key of its search."""
+    table = layout.problems_path(split)
+    ids = list(read_ids(run.path / table))
+    if any(a >= b for a, b in pairwise(ids)):
+        yield f"{table}: does not have each problem once, ordered by id"
+
+
+def compare_problems(run: RunDirectory, split: str, recorded: Mapping[str, Any]) -> Iterable[str]:
+    """Compare a split's prompts and golds with the hash that its key contains."""
+    table = layout.problems_path(split)
+    found = hash_problems(problem for problem, _ in read_problems(run.path / table))
+    return compare_values(table, found, dict(recorded), "its key has")
+
+
+def _check_samples(run: RunDirectory, split: str) -> Iterator[str]:
+    """Check that every response has its stream's seed, and that no sample is missing."""
+    search, table = run.recipe.search, layout.responses_path(split)
+    streams = SampleStreams(search.seed, "search", split)
+    expected = [GREEDY] if split == CALIBRATION else [GREEDY, *range(search.k)]
+    for problem_id, judged in read_judged(run.path / table):
+        indices = [item.response.index for item in judged]
+        if indices != expected:
+            yield (
+                f"{table}: problem {problem_id} has the samples {indices}, expected {expected} "
+                f"({GREEDY} is the deployment decode)"
+            )
+            return
+        for response in (item.response for item in judged):
+            attempt = len(response.attempts) + 1
+            (seed,) = streams.derive_seeds(
+                problem_id, attempt, [response.index], search.deployment is not None
+            )
+            if response.seed != seed:
+                yield (
+                    f"{table}: problem {problem_id}, index {response.index} has the seed "
+                    f"{response.seed}, but its random stream gives {seed}"
+                )
+                return
+
+
+def _check_start_tokens(path: Path, name: str, start: Sequence[int]) -> Iterator[str]:
+    """Yield prompts with other start tokens; a prompt that did not fit has no ids."""
+    for problem, ids in read_problems(path):
+        if ids and list(ids) != replace_start_ids(ids, start):
+            yield f"{name}: problem {problem.id} does not begin with just the start tokens {start}"
+
+
+def compare_weights(where: str, model: Mapping[str, Any], weights: str | None) -> Iterator[str]:
+    """Yield a fault if a described model does not have the recorded hash of weights."""
+    if "files" not in model:
+        return
+    digest = hashlib.sha256()  # as ``weights_hash`` computes it
+    for name, sha256 in sorted(model["files"].items()):
+        if any(Path(name).match(pattern) for pattern in WEIGHTS):
+            digest.update(f"{name} {sha256}\n".encode())
+    if weights is not None and digest.hexdigest() != weights:
+        yield f"{where}: has a model with the weights {digest.hexdigest()}, but reports {weights}"
