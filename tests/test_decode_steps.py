@@ -25,10 +25,12 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import write_examples, write_problems
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment import View, require_finished_steps, run_experiments
+from gapft_harness.stages.experiment.stage import build_view
 from gapft_harness.stages.integrity.differences import Differences
-from gapft_harness.stages.pipeline import run_audit_stage
+from gapft_harness.stages.recorded_outputs import build_runner, record_outputs
+from gapft_harness.stages.steps import list_audit_steps
 from gapft_harness.stages.verify.judging import TableJudge
-from gapft_harness.stages.verify.steps import check_steps
+from gapft_harness.stages.verify.steps import build_checker, check_decodes
 from tests.kit.plugins import build_plugin
 from tests.kit.recording_run import InProcessExecutor
 from tests.kit.tampering import change_rows, seal_again
@@ -175,8 +177,12 @@ class Written:
         return Context(run, InProcessExecutor(), self.plugins, report_line=report)
 
     def finish(self, run: RunDirectory, lines: list[str] | None = None) -> None:
-        run_audit_stage(self.context(run, lines))
+        self.audit(run, lines)
         run_experiments(self.context(run, lines))
+
+    def audit(self, run: RunDirectory, lines: list[str] | None = None) -> None:
+        context = self.context(run, lines)
+        record_outputs(context, build_runner(context)(list_audit_steps(build_view(context))))
 
     def take_work(self) -> list[str]:
         """Return the work since the last call, in order."""
@@ -189,7 +195,8 @@ class Written:
         plugins = load_plugins(self.plugins)
         findings = Differences()
         judge = TableJudge(plugins.create_verifier("planted", {}))
-        check_steps(run, run.manifest(), plugins, self.plugins, ARMS, judge, findings)
+        view = View(run, plugins, ARMS, self.plugins)
+        check_decodes(view, build_checker(run, run.manifest(), plugins, judge), findings)
         self.take_work()
         return findings
 
@@ -290,15 +297,15 @@ def test_plan_of_an_experiment_ends_at_what_is_not_known(written: Written) -> No
 def test_timeout_stays_in_its_run(written: Written) -> None:
     run = written.write()
     (written.folder / "late").write_text("p2")
-    run_audit_stage(written.context(run))
+    written.audit(run)
     written.take_work()
     (written.folder / "late").unlink()
-    run_audit_stage(written.context(run))
+    written.audit(run)
     assert written.take_work() == []
     table = "decisions/gapft-seed13.parquet"
     assert read_statuses(run, table) == ["pass", "timeout", "pass"]
     other = written.write("other")
-    run_audit_stage(written.context(other))
+    written.audit(other)
     assert [line for line in written.take_work() if "generate" in line] == []
     assert read_statuses(other, table) == ["pass"] * 3
     findings = written.verify(run)

@@ -19,7 +19,7 @@ def test_splits_with_different_weights_are_refused(tmp_path: Path) -> None:
     run = task.run("r")
     before, manifest = task.log("r"), run.manifest()
     weights.write_text(B)
-    with pytest.raises(UserError, match=rf"pool.*weights_sha256 {A} → {B}"):
+    with pytest.raises(UserError, match=r"pool.*weights_sha256 a+… → b+…"):
         task.run("r", splits=("audit",))
     assert [record for record in task.log("r")[len(before) :] if "id" in record] == []
     assert run.manifest()["files"] == manifest["files"]

@@ -18,6 +18,7 @@ from gapft_harness.run_directory.directory import RunDirectory
 from tests.kit.command import gapft
 from tests.kit.patience import PATIENCE_S
 from tests.kit.recording_run import LettersTask, write_letters_task
+from tests.kit.tampering import read_records
 
 SEARCH = {"k": 4, "chunk": 8}
 
@@ -102,6 +103,7 @@ def test_changed_stored_file_is_never_used(
     task: LettersTask, tmp_path: Path, pattern: str, damage: Callable[[Path], None]
 ) -> None:
     search(task, "first")
+    shutil.rmtree(tmp_path / ".store/search_split")  # the table, of which these files are parts
     for path in sorted((tmp_path / ".store").glob(pattern)):
         content = path.read_bytes()
         path.chmod(0o644)
@@ -145,13 +147,8 @@ def test_concurrent_commands_share_a_search(tmp_path: Path) -> None:
     runs = [RunDirectory.open(tmp_path / name) for name in "ab"]
     for split in ("pool", "audit"):
         assert read_rows(runs[0], split) == read_rows(runs[1], split)
-        own = [
-            len(read_rows(run, split)) - sum(run.manifest()["reused"][split].values())
-            for run in runs
-        ]
-        assert sum(own) == len(read_rows(runs[0], split)), (
-            "each response was generated for one of them"
-        )
+        places = {read_records(run.path)[split]["place"] for run in runs}
+        assert len(places) == 1, "one of them made it"
 
 
 def test_environment_variable_moves_the_store(tmp_path: Path) -> None:

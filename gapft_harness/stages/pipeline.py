@@ -32,6 +32,7 @@ from gapft_harness.stages.steps import (
     make_selections,
     make_states,
     require_current,
+    require_current_searches,
 )
 from gapft_harness.stages.train.online import list_reward_warnings
 from gapft_harness.stages.train.requirements import check_packages
@@ -44,6 +45,7 @@ def run_states_stage(context: Context) -> None:
     if keep := run.recipe.evidence.keep:
         run.update_manifest(lambda manifest: manifest["task"].update({"keep": keep}))
     view, runner = build_view(context), build_runner(context)
+    require_current_searches(view)
     record_outputs(context, make_states(view, runner, context.splits))
 
 
@@ -51,6 +53,7 @@ def run_select_stage(context: Context) -> None:
     """Choose every arm's training set and budget, before anything is trained."""
     run = context.run
     view, runner = build_view(context), build_runner(context)
+    require_current_searches(view)
     record_outputs(context, make_states(view, runner))
     selections = make_selections(view, runner)
     context.warn(run.record_changes())

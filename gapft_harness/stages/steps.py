@@ -122,12 +122,22 @@ def require_current(view: View, free_parts: tuple[str, ...] = ("machine",)) -> N
         UserError: nothing is selected yet, or something was made with other settings.
     """
     require_selected(view.run)
+    require_current_searches(view, free_parts)
     planner = Planner(Run(view.run.path), free_parts=free_parts)
-    planner(list_search_steps(view.run, view.plugins))
-    if not planner.new:
-        make_states(view, planner)
+    make_states(view, planner)
     with contextlib.suppress(NotKnownYet):  # the output that is missing is named below
         make_selections(view, planner)
+    _refuse_new(view, planner)
+
+
+def require_current_searches(view: View, free_parts: tuple[str, ...] = ("machine",)) -> None:
+    """Require that searches were made with the recipe's settings; see ``require_current``."""
+    planner = Planner(Run(view.run.path), free_parts=free_parts)
+    planner(list_search_steps(view.run, view.plugins))
+    _refuse_new(view, planner)
+
+
+def _refuse_new(view: View, planner: Planner) -> None:
     for name, reason in planner.new.items():
         raise UserError(
             f"{view.run.path / name}: was made with other settings or from other files"

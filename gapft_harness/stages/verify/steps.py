@@ -62,29 +62,49 @@ def check_steps(
     records = findings.try_reading(RECORDS, Run(run.path).read_records)
     if records is None:
         return
-    checks: dict[Callable[..., object], Check] = {
-        decode: partial(_check_decodes, run, manifest, judge),
-        train: partial(check_adapter, run, manifest, plugins),
-        search_split: partial(check_search, run, manifest, judge),
-    }
+    checker = build_checker(run, manifest, plugins, judge)
     arms = [arm for arm in list_arms(run.recipe) if layout.selection_path(arm) in records]
-    view, checker = View(run, plugins, arms, plugin_files), Checker(Run(run.path), checks)
+    view = View(run, plugins, arms, plugin_files)
     _check_searches(view, manifest, checker, findings)
     _check_selections(view, manifest, checker, findings)
     trained = [arm for arm in arms if layout.adapter_path(arm) in records]
     findings.missing += [f"{arm.name} is not trained" for arm in arms if arm not in trained]
     view = View(run, plugins, trained, plugin_files)
     _check_adapters(view, manifest, checker, findings)
+    check_decodes(view, checker, findings)
+
+
+def build_checker(
+    run: RunDirectory, manifest: Manifest, plugins: Plugins, judge: TableJudge
+) -> Checker:
+    """Build the checker of a run's outputs; see ``check_steps``."""
+    checks: dict[Callable[..., object], Check] = {
+        decode: partial(_check_decodes, run, manifest, judge),
+        train: partial(check_adapter, run, manifest, plugins),
+        search_split: partial(check_search, run, manifest, judge),
+    }
+    return Checker(Run(run.path), checks)
+
+
+def check_decodes(view: View, checker: Checker, findings: Differences) -> None:
+    """Check the decodes of the view's arms, the outputs of experiments, and all other records.
+
+    Args:
+        view: the run with its trained arms.
+        checker: the checker of ``build_checker``.
+        findings: receives what was checked, what differs and what is missing.
+    """
+    run = view.run
     _check_audit(view, checker, findings)
     experiments = findings.try_reading(
-        "recipe.yaml, experiments", lambda: load_experiments(run.recipe, plugins)
+        "recipe.yaml, experiments", lambda: load_experiments(run.recipe, view.plugins)
     )
     for experiment in experiments or ():
         _check_experiment(experiment, view, checker, findings)
     findings.try_reading(RECORDS, checker.check_others)
-    for name in records.keys() - {*checker.checked}:
+    for name in checker.run.read_records().keys() - {*checker.checked}:
         place = layout.parse_path(name)
-        if place and place.kind == layout.DECISIONS and place.arm and place.arm not in trained:
+        if place and place.kind == layout.DECISIONS and place.arm and place.arm not in view.arms():
             adapter = layout.adapter_path(place.arm)
             if place.arm.condition != SOURCE and not (run.path / adapter).is_dir():
                 findings.differences.append(f"{name}: exists, but {adapter} does not")

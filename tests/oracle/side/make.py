@@ -95,6 +95,7 @@ def read_folder(folder: Path) -> Items:
     for path in sorted(folder.rglob("*")):
         place = path.relative_to(folder)
         name = place.with_suffix("").as_posix()
+        name = re.sub(r"(^|/)states/(\w+)(?=$|/\d)", r"\1\2/states", name)  # as in the base
         if any(part.startswith(".") for part in place.parts):
             continue  # the store
         if path.suffix == ".parquet":
