@@ -18,7 +18,7 @@ from gapft_harness.recipe.conditions import convert_to_mapping
 from gapft_harness.recipe.reading import load_recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory
-from gapft_harness.stages.recorded_outputs import TRAINED_AS
+from gapft_harness.stages.arm_facts import TRAINED_AS
 from tests.kit.dry_runs import parse_requirements
 
 #: Together 64, the number of update groups of the code recipes.

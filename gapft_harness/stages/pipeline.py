@@ -14,15 +14,11 @@ from gapft_harness.engine.run import Run
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, list_splits
 from gapft_harness.run_directory.manifest import record_warnings
+from gapft_harness.stages.arm_facts import describe_training, record_selections
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment import Experiment, check_experiments, run_experiments
 from gapft_harness.stages.experiment.stage import build_view
-from gapft_harness.stages.recorded_outputs import (
-    build_runner,
-    describe_training,
-    record_outputs,
-    record_selections,
-)
+from gapft_harness.stages.recorded_outputs import build_runner, record_outputs
 from gapft_harness.stages.report import run_report_stage
 from gapft_harness.stages.search.stage import run_search_stage
 from gapft_harness.stages.selection.stage import list_arms, list_replicate_warnings

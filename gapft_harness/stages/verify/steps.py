@@ -23,10 +23,10 @@ from gapft_harness.run_directory.directory import SPLITS, RunDirectory
 from gapft_harness.run_directory.manifest import Manifest
 from gapft_harness.run_directory.parquet import read_facts, read_ids
 from gapft_harness.run_directory.tables import read_judged
+from gapft_harness.stages.arm_facts import TRAINED_AS, describe_training, record_selections
 from gapft_harness.stages.decode import decode
 from gapft_harness.stages.experiment import Experiment, View, load_experiments
 from gapft_harness.stages.integrity.differences import Differences, compare_ids, compare_values
-from gapft_harness.stages.recorded_outputs import TRAINED_AS, describe_training, record_selections
 from gapft_harness.stages.search.stage import search_split
 from gapft_harness.stages.selection.stage import list_arms
 from gapft_harness.stages.steps import (
