@@ -315,9 +315,9 @@ def _describe_searches(
                 f"search {split}: known once the model is loaded: its files are not on this machine"
             )
         else:
-            reason = planner.new.get(split) if planner else ""
-            parts = [forecast.describe(Path(".")), *filter(None, [reason])]
-            yield f"search {split}: {'; '.join(parts)}"
+            text = forecast.describe(Path("."))
+            reason = planner.new.get(split, "") if planner else ""
+            yield f"search {split}: {text}{f' ({reason})' if reason not in text else ''}"
 
 
 def _describe_trainings(

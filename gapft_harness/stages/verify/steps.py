@@ -216,7 +216,9 @@ def _check_audit(view: View, checker: Checker, findings: Differences) -> None:
     before = _Counts.of(checker)
     steps = findings.try_reading(layout.DECISIONS, lambda: list_audit_steps(view))
     view.add(checker(steps or ()))
-    findings.missing += [f"{name} is not made" for name in checker.missing[before.missing :]]
+    arms = {layout.decisions_path(arm): arm.name for arm in view.arms()}
+    missing = checker.missing[before.missing :]
+    findings.missing += [f"{arms[name]} is not audited" for name in missing]
     if count := len(checker.checked) - before.checked:
         findings.checked.append(
             f"{count} arms' decisions are of the audit's problems, each once, and were decoded "
