@@ -35,6 +35,10 @@ _VISIBLE_TIMEOUT_S = 90.0
 class Runner:
     """Makes the outputs of steps, and links them into a run.
 
+    Attributes:
+        changes: settings and plugins of outputs that were made again, a line each. Outputs whose
+            inputs alone changed have none.
+
     Args:
         run: the run; its lock is held.
         store: the store.
@@ -57,6 +61,7 @@ class Runner:
         self._executor, self._plugin_files = executor, list(plugin_files)
         self._progress, self._report_line = progress, report_line
         self._keys: dict[str, str] = {}
+        self.changes: list[str] = []
 
     @property
     def requested(self) -> set[str]:
@@ -184,9 +189,14 @@ class Runner:
         """Report why outputs that the run had are made again."""
         records, counts = self.run.read_records(), Counter[tuple[str, str]]()
         for name, step in steps.items():
-            if (record := records.get(name)) is not None:
-                reason = describe_differences(record.made_from, step.made_from)
-                counts[name.partition("/")[0], reason or "a file is missing"] += 1
+            if (record := records.get(name)) is None:
+                continue
+            folder = name.partition("/")[0]
+            reason = describe_differences(record.made_from, step.made_from)
+            counts[folder, reason or "a file is missing"] += 1
+            inputs = {"inputs": record.made_from["inputs"]}
+            if own := describe_differences(record.made_from, {**step.made_from, **inputs}):
+                self.changes.append(f"{folder}: {own}")
         for (folder, reason), count in counts.items():
             noun = "file" if count == 1 else "files"
             self._report_line(f"{folder}: making {count} {noun} again: {reason}")

@@ -14,6 +14,7 @@ from gapft_harness.engine.run import Run
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, list_splits
 from gapft_harness.run_directory.manifest import record_warnings
+from gapft_harness.run_directory.recipe_changes import list_setting_changes
 from gapft_harness.stages.arm_facts import describe_training, record_selections
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment import Experiment, check_experiments, run_experiments
@@ -52,7 +53,8 @@ def run_select_stage(context: Context) -> None:
     require_current_searches(view)
     record_outputs(context, make_states(view, runner))
     selections = make_selections(view, runner)
-    context.warn(run.record_changes())
+    has_new_settings = list_setting_changes(RunDirectory.open(run.path).recipe, run.recipe)
+    context.warn(run.record_changes(() if has_new_settings else [*dict.fromkeys(runner.changes)]))
     if run.changes:
         _remove_other_arms(context)
     run.write_recipe()

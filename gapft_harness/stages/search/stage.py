@@ -35,7 +35,7 @@ from gapft_harness.run_directory.directory import (
     list_splits,
 )
 from gapft_harness.run_directory.manifest import record_warnings
-from gapft_harness.run_directory.recipe_changes import list_differences
+from gapft_harness.run_directory.recipe_changes import list_differences, list_setting_changes
 from gapft_harness.run_directory.recording import require_same_rules
 from gapft_harness.run_directory.tables import write_problems
 from gapft_harness.stages.decode import TABLE_FACTS, UNDECIDED, DecodeBuilder, build_decoder
@@ -303,6 +303,8 @@ def run_search_stage(context: Context) -> None:
         if step not in missing and runner.run.find(step) is None:
             context.report_line(f"search {step.name}: reused")
     outputs = runner(steps)
+    if not list_setting_changes(RunDirectory.open(run.path).recipe, run.recipe):
+        context.warn(run.record_changes(runner.changes))  # else recorded with those of the recipe
     record_search_outputs(context, task, outputs)
     warnings = require_disjoint_splits(context.run, find_searched_splits(context.run))
     _report_search(context, outputs, data, warnings)
