@@ -125,5 +125,5 @@ def test_change_is_decomposed_exactly(trained: Path) -> None:
     changes = [row["delta"] for row in results["contrasts"] if row["b"] == "source"]
     assert changes == [float(gain)]
     assert results["deployment"] == {"temperature": 1.2, "top_p": 1.0, "top_k": 0}
-    page = (run / "report/report.md").read_text("utf-8")
+    page = (run / "report/index.md").read_text("utf-8")
     assert "greedy" not in page.partition("## Settings")[0].lower()
