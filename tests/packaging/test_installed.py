@@ -86,7 +86,7 @@ def test_wheel_and_sdist_are_complete(wheel):
         "gapft_harness/demo/code_policy/model.safetensors",
         "gapft_harness/plugins/selectors/evidence_states.py",
         "gapft_harness/recipes/demo.yaml",
-        "gapft_harness/report/rendering/templates/index.html.j2",
+        "gapft_harness/presentation/templates/page.html.j2",
         "gapft_harness/tasks/demo/pool.jsonl",
     } <= files
     (sdist,) = wheel.parent.glob("*.tar.gz")
