@@ -127,7 +127,7 @@ class Log:
     def _read_lines(self, wanted: Sequence[int]) -> Iterator[tuple[int, list[Sample]]]:
         """Yield ascending lines with their samples; of lm_eval's logs, no other line is parsed."""
         chosen = set(wanted)
-        if self.kind != LM_EVAL:
+        if self.kind != LM_EVAL or type(self) is not Log:  # verdicts are in the order of all lines
             for line, samples in groupby(self.read_samples(), key=lambda sample: sample.line):
                 if line in chosen:
                     yield line, [*samples]
