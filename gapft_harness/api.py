@@ -63,6 +63,7 @@ from gapft_harness.hooks.specs import hookimpl
 
 if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these imports
     from gapft_harness import load_verifier
+    from gapft_harness.analysis.estimate import Estimate
     from gapft_harness.executors.local import LocalExecutor
     from gapft_harness.executors.ray import RayExecutor
     from gapft_harness.hooks.protocols import RegisterExperiment
@@ -87,7 +88,7 @@ if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these impor
     from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
     from gapft_harness.lm_eval_bridge.stock import StockTask
     from gapft_harness.outcomes.samples import Sample
-    from gapft_harness.presentation.content import Column, Format, Row, Table
+    from gapft_harness.presentation.content import Column, Row, Table
     from gapft_harness.recipe.conditions import Condition, conditions_of
     from gapft_harness.recipe.recipe import Recipe
     from gapft_harness.recipe.sections import RecipeSection, Training
@@ -221,6 +222,7 @@ __all__ = [  # noqa: RUF022 - grouped by use, with descriptions
     "Part",  # the base class of an experiment's part of the report
     "Table",  # rows under columns, for the page, results.json and a CSV file
     "Column",  # one quantity of a table: key, title, format
+    "Estimate",  # a value with its interval, for a cell of a table
 ]
 
 #: The names that a plugin, a test or a notebook may rely on.
@@ -292,7 +294,6 @@ __all__ += [  # noqa: RUF022 - grouped by use, with descriptions
     "ReportInputs",  # the content of a run, as read by the report
     "ReportFindings",  # the figures that the report computed
     "Row",  # a row of a table: values by the keys of columns
-    "Format",  # the name of a column's format
     "Condition",  # the settings of a condition
     "conditions_of",  # reads the conditions from the recipe in a manifest
     "Training",  # the settings of training

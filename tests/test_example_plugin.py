@@ -33,7 +33,7 @@ def installed_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_plugins_are_listed_with_package(installed_package: Path) -> None:
     listed = succeed("list", "plugins", env={"PYTHONPATH": str(installed_package)}).stdout
-    for name in ("hardest_recovered", "ends_with", "thanks"):
+    for name in ("hardest_recovered", "ends_with", "example_section"):
         line = next(line for line in listed.splitlines() if name in line)
         assert "example (package gapft-example-plugin)" in line
     line = next(line for line in listed.splitlines() if "answer_lengths" in line)

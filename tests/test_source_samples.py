@@ -294,7 +294,7 @@ def test_pool_gets_no_unused_samples(folder: Path) -> None:
     ("verifier", "why"),
     [
         ("silent", "the verifier 'silent' gives no answers"),
-        ("lenient", "some verdicts of the verifier 'lenient' differ"),
+        ("lenient", "the verdict of the verifier 'lenient' differs"),
     ],
 )
 def test_unusable_verifier_answers_give_no_null_rates(

@@ -115,7 +115,7 @@ def build_explored(comparison: Comparison, limit: int = MAX_EXPLORED) -> Explore
 def _read_problems(comparison: Comparison, positions: Sequence[int]) -> Iterator[ExploredProblem]:
     """Yield documents with their texts, given their indices in the comparison's arrays."""
     numbers = np.vstack([comparison.numbers.before, *comparison.numbers.after.values()])
-    facts = _list_facts(comparison)
+    facts, is_judged = _list_facts(comparison), comparison.is_judged
     runs = [
         (comparison.before, comparison.joined.before),
         *(run for model_runs in comparison.after.values() for run in model_runs),
@@ -125,7 +125,7 @@ def _read_problems(comparison: Comparison, positions: Sequence[int]) -> Iterator
     )
     for name, position in zip(_name_documents(comparison, positions), positions, strict=True):
         verdicts = numbers[:, position].tolist()
-        if comparison.is_judged:
+        if is_judged:
             verdicts = ["right" if value else "wrong" for value in verdicts]
         samples = [next(texts) for _ in runs]
         yield ExploredProblem(

@@ -142,6 +142,9 @@ def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
+_decode = json.JSONDecoder(object_pairs_hook=_build_object).decode
+
+
 def parse_json(text: str, place: str) -> Any:
     """Parse JSON.
 
@@ -154,7 +157,7 @@ def parse_json(text: str, place: str) -> Any:
     """
     text = text.rstrip()  # so that no error points behind the line's end
     try:
-        return json.loads(text, object_pairs_hook=_build_object)
+        return _decode(text)
     except _RepeatedKey as error:
         raise UserError(f"{place}: {error}; expected each key once in an object") from error
     except json.JSONDecodeError as error:

@@ -8,24 +8,24 @@ from __future__ import annotations
 
 import errno
 import glob
-import math
 import os
 import pickle
 import re
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import groupby, zip_longest
+from itertools import groupby, takewhile, zip_longest
 from pathlib import Path
 from reprlib import repr as shorten
 from typing import Any
 
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.json_values import parse_object
-from gapft_harness.core.text import describe_read_error, natural_sort_key, read_text
+from gapft_harness.core.text import describe_read_error, natural_sort_key, read_lines, read_text
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.registration import LogReaderTraits, Registration
 from gapft_harness.outcomes.formats import LM_EVAL
@@ -111,15 +111,11 @@ class Log:
         Yields:
             A function that returns the samples of one of these lines.
         """
-        missing, places = {*lines}, dict[int, int]()
+        places: dict[int, int] = {}
         with tempfile.TemporaryFile() as file:
-            for line, samples in groupby(self.read_samples(), key=lambda sample: sample.line):
-                if line in missing:
-                    missing.remove(line)
-                    places[line] = file.tell()
-                    pickle.dump([*samples], file)
-                if not missing:
-                    break
+            for line, samples in self._read_lines(sorted({*lines})):
+                places[line] = file.tell()
+                pickle.dump(samples, file)
 
             def read_line(line: int) -> list[Sample]:
                 file.seek(places[line])
@@ -127,6 +123,22 @@ class Log:
                 return samples
 
             yield read_line
+
+    def _read_lines(self, wanted: Sequence[int]) -> Iterator[tuple[int, list[Sample]]]:
+        """Yield ascending lines with their samples; of lm_eval's logs, no other line is parsed."""
+        chosen = set(wanted)
+        if self.kind != LM_EVAL or type(self) is not Log:  # verdicts are in the order of all lines
+            for line, samples in groupby(self.read_samples(), key=lambda sample: sample.line):
+                if line in chosen:
+                    yield line, [*samples]
+            return
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", newline="") as part:
+            until_last = takewhile(lambda line: line[0] <= wanted[-1], read_lines(self.path))
+            part.writelines(text for line, text in until_last if line in chosen)
+            part.flush()
+            short = replace(self, path=Path(part.name))
+            for number, samples in groupby(short.read_samples(), key=lambda sample: sample.line):
+                yield wanted[number - 1], [*samples]
 
     def name_entry(self, number: int) -> str:
         """Name an entry of the log for a message: file and line, or Inspect's sample."""
@@ -146,7 +158,7 @@ class Log:
         value = numbers.get(f"{metric},{filter}") if isinstance(numbers, dict) else None
         if isinstance(value, bool) or not isinstance(value, int | float):
             return None
-        return float(value) if math.isfinite(value) else None
+        return float(value) if abs(value) <= sys.float_info.max else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,9 +102,13 @@ def spread_scores(
         count: the number of responses.
         verdicts: whether each response passed; empty: unknown.
     """
-    rates = {name_score(PASS_AT_1, filter): numbers[PASS_AT_1]} if PASS_AT_1 in numbers else {}
-    scores = [dict(rates or {name_score("", filter): None}) for _ in range(count)]
-    scores[0] = {name_score(name, filter): value for name, value in numbers.items()}
+    scores: list[dict[str, Any]] = [
+        {name_score(name, filter): value for name, value in numbers.items()}
+    ]
+    for _ in range(count - 1):
+        has_rate = PASS_AT_1 in numbers
+        name = name_score(PASS_AT_1 if has_rate else "", filter)
+        scores.append({name: numbers[PASS_AT_1] if has_rate else None})
     for score, passed in zip(scores, verdicts, strict=False):
         score[name_score(VERDICT, filter)] = float(passed)
     return scores

@@ -161,10 +161,11 @@ class Outcomes:
         self.prompts.append(hash(sample.prompt) if sample.prompt else 0)
         self.golds.append(0 if sample.gold is None else hash(str(sample.gold)))
         self.endings.append(sample.ended)
-        place = self.logs[log].name_entry(sample.line)
         if cluster is not None:
+            place = self.logs[log].name_entry(sample.line)
             self.clusters.append(hash_value(find_field(sample.problem, cluster, place)))
         if by is not None:
+            place = self.logs[log].name_entry(sample.line)
             group = find_field(sample.problem, by, place)
             self.groups.append(group if isinstance(group, str) else encode_canonical(group))
 
@@ -397,7 +398,7 @@ def _add_to_sums(
     for name in filters:
         value = sample.scores.get(name_score(metric, name))
         count, total = sums.get(name, (0, 0.0))
-        if isinstance(value, bool | int | float) and value == value:
+        if isinstance(value, bool | int | float) and abs(value) <= _MAX_NUMBER:
             count, total = count + 1, total + value
         sums[name] = count, total
 

@@ -92,8 +92,8 @@ class Table:
             dict(pair for column in self.columns for pair in column.list_values(row))
             for row in self.rows
         ]
-        names = {name: None for entry in entries for name in entry}
-        return [names | entry for entry in entries]
+        names: dict[str, Any] = {name: None for entry in entries for name in entry}
+        return [entry if len(entry) == len(names) else names | entry for entry in entries]
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from gapft_harness.report.sections.settings import build_settings
 from gapft_harness.report.sections.states import build_decomposition, build_reach
 from gapft_harness.report.sections.training import build_training
 
-#: Sections of plugins: by title, a function from the content of results.json to the tables.
+#: Sections of plugins: by name, a function from the content of results.json to the tables.
 PluginSections = Mapping[str, Callable[[Mapping[str, Any]], Iterable[Table]]]
 
 
@@ -56,8 +56,8 @@ def build_page(
         results = page.list_results()
         # Each gets a copy, so that a plugin cannot change the input of another plugin.
         added = [
-            Section(title, tables=list(build(copy.deepcopy(results))))
-            for title, build in plugin_sections.items()
+            Section(name.replace("_", " ").capitalize(), tables=list(build(copy.deepcopy(results))))
+            for name, build in plugin_sections.items()
         ]
         page = replace(page, sections=[*sections, *added, *last])
     names = [table.name for table in page.tables]

@@ -110,9 +110,7 @@ class LengthsPart(api.Part):
             api.Column("median", "median tokens"),
             api.Column("long", "long", "share"),
         ]
-        note = (
-            "Learned: the training answers; given: on the audit. Long: the setting of the recipe."
-        )
+        note = "Learned: the training answers; given: on the audit. Long: the recipe's setting."
         return [api.Table(NAME, columns, part_findings, note)]
 
 

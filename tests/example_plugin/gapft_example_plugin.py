@@ -47,4 +47,4 @@ def register_verifiers(register):
 @hookimpl
 def register_report_sections(register):
     """Register the report section."""
-    register("Example section", count_conditions)
+    register("example_section", count_conditions)

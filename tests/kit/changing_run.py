@@ -176,7 +176,7 @@ _SECTION = '''
 
 def render(results):
     """Add a remark to the report."""
-    return "A remark."
+    return [Table("remark", [Column("remark", "remark")], [{"remark": "A remark."}])]
 '''
 
 _EXECUTOR = '''

@@ -291,6 +291,10 @@ ELSEWHERE = {
     "experiments.allocation.concentrated": "test_experiments_add_their_own_work",
     "experiments.online.reference": "needs the trainer grpo",
     "training.kernels": "needs a GPU",
+    **{
+        f"search.responses.{key}": "tests/recorded/test_again.py: its model is a log"
+        for key in ["pool", "audit", "greedy", "on", "metric", "filter", "judge", "ignore_unknown"]
+    },
 }
 #: Keys that only the trainer grpo reads.
 GRPO = "training.grpo."

@@ -90,13 +90,15 @@ def test_tables_give_the_reports_figures(run: Path, tables: Any) -> None:
     for (a, b), row in pairs.items():
         estimate = tables.change(a, b)
         assert estimate.value == pytest.approx(row["delta"])
-        assert [estimate.estimate.low, estimate.estimate.high] == pytest.approx(
-            [row["delta_low"], row["delta_high"]]
-        )
+        low, high = estimate.estimate.low, estimate.estimate.high
+        if low < high:
+            assert [low, high] == pytest.approx([row["delta_low"], row["delta_high"]])
+        else:  # resampling shows no variation: the report has Newcombe's interval
+            assert row["delta_low"] < low == high < row["delta_high"]
         regressions = tables.estimate(
             lambda name: (tables.states == "G") & ~tables.passed[name], a, b, tables.ids
         )
-        assert -regressions.value == pytest.approx(row["terms"]["G"])
+        assert -regressions.value == pytest.approx(row["term_G"])
 
 
 def test_page_has_every_part(tables: Any) -> None:
