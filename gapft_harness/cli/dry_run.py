@@ -26,7 +26,7 @@ from gapft_harness.core.offline import force_offline
 from gapft_harness.core.records import Arm, Problem
 from gapft_harness.engine.outputs import NotKnownYet, Output, Unknown
 from gapft_harness.engine.planner import Planner
-from gapft_harness.engine.run import Run
+from gapft_harness.engine.run import RECORDS
 from gapft_harness.engine.step import Step
 from gapft_harness.engine.store import open_store
 from gapft_harness.hooks.manager import Plugins, load_plugins
@@ -42,9 +42,13 @@ from gapft_harness.run_directory.directory import (
     SPLITS,
     RunDirectory,
     Split,
+    list_arms,
+    list_recorded_include_paths,
     list_splits,
+    name_missing_plugins,
+    read_recipe,
 )
-from gapft_harness.run_directory.manifest import list_recorded_include_paths, name_missing_plugins
+from gapft_harness.stages.context import find_slots
 from gapft_harness.stages.decode import build_decoder
 from gapft_harness.stages.experiment import Experiment, View, load_experiments
 from gapft_harness.stages.search.data import check_splits, hash_problems, load_problems
@@ -55,7 +59,7 @@ from gapft_harness.stages.search.stage import (
 )
 from gapft_harness.stages.search.trainable import NotTrainable, check_trainable
 from gapft_harness.stages.selection.budgets import describe_planned_budget
-from gapft_harness.stages.selection.stage import list_arms, list_replicate_warnings
+from gapft_harness.stages.selection.stage import list_replicate_warnings
 from gapft_harness.stages.steps import (
     list_audit_steps,
     list_training_steps,
@@ -88,7 +92,7 @@ def describe_dry_run(choice: Options, run_dir: Path | None) -> str:
         UserError: the recipe is invalid, or names an unknown plugin or task.
     """
     if choice.recipe is None and not choice.task and run_dir is not None:
-        RunDirectory.open(run_dir)
+        read_recipe(run_dir)
         choice = replace(
             choice, recipe=f"{run_dir}/{layout.RECIPE}"
         )  # as ``run_recipe`` continues a run
@@ -208,10 +212,10 @@ def _describe_time(
         return []
     shared = predict_shared(recipe, plugins)
     arms = [arm for arm in list_arms(recipe) if arm.condition not in shared]
-    manifest = {} if run is None else run.manifest()
+    known = None if run is None else find_slots(run)
     slots = [
         bound_slots(
-            recipe, arm.condition, len(problems["pool"]), manifest,
+            recipe, arm.condition, len(problems["pool"]), known,
             has_own_budget(recipe, arm.condition, plugins),
         )[0] or 0
         for arm in arms
@@ -288,7 +292,7 @@ def _plan_searches(
     if run is None or not task or {*splits} - problems.keys():
         return None
     builder = build_decoder(recipe, task, {}, run.path, plugins, ())
-    planner = Planner(Run(run.path), open_store(run.path))
+    planner = Planner(run.outputs, open_store(run.path))
     steps = [build_search_step(builder, s, hash_problems(problems[s])) for s in splits]
     return planner, planner(steps)
 
@@ -353,7 +357,7 @@ def _describe_trainings(
         return
     audited = View(view.run, plugins, trained, choice.plugin_files)
     audited.add({**searches, **{step.name: view.output(step.name) for step in steps}})
-    planner = Planner(Run(run.path), open_store(run.path))
+    planner = Planner(run.outputs, open_store(run.path))
     planner(list_audit_steps(audited))
     untrained = len(steps) - len(trained)
     more = f", at most {untrained} adapters more" if untrained else ""
@@ -366,7 +370,7 @@ def _plan_trainings(view: View) -> tuple[Planner, list[Step]]:
     Raises:
         NotKnownYet: states or selections are not made yet.
     """
-    make = Planner(Run(view.run.path), open_store(view.run.path))
+    make = Planner(view.run.outputs, open_store(view.run.path))
     make_states(view, make)
     make_selections(view, make)
     steps = {step.key: step for step in reversed(list_training_steps(view))}
@@ -455,7 +459,7 @@ def _check_trainability(
 def _compare_with_paper(recipe: Recipe, run_dir: str) -> list[str]:
     """List the paper's values of the source model, each compared if the search is finished."""
     run = RunDirectory(Path(run_dir), recipe)
-    is_started = (run.path / layout.MANIFEST).exists()
+    is_started = (run.path / RECORDS).exists()
     figures = [
         figure
         for figure in list_published(recipe.model_dump(mode="json"))
@@ -464,7 +468,7 @@ def _compare_with_paper(recipe: Recipe, run_dir: str) -> list[str]:
     pending_figures = [
         figure
         for figure in figures
-        if not (is_started and run.is_sealed(layout.responses_path(figure.subject)))
+        if not (is_started and run.has(layout.responses_path(figure.subject)))
     ]
     return [
         *(compare_with_paper(run) if is_started else ()),

@@ -22,10 +22,11 @@ from gapft_harness.run_directory.directory import (
     SPLITS,
     RunDirectory,
     Split,
+    list_arms,
     list_splits,
 )
+from gapft_harness.stages.context import find_slots
 from gapft_harness.stages.experiment import Cost, Experiment, View, count_finished_steps
-from gapft_harness.stages.selection.stage import list_arms
 from gapft_harness.stages.train.requirements import predict_shared
 from gapft_harness.training.plan import TrainingSequence, count_steps
 
@@ -107,7 +108,7 @@ def list_requirements(
         changes: which changes cause work to be repeated; empty: none.
         times: how long the stages take; empty: not known.
     """
-    manifest = {} if run is None else run.manifest()
+    slots = None if run is None else find_slots(run)
     unreadable_splits = [split for split in list_splits(recipe) if split not in problems]
     counts = [f"{split} {problems[split]:,}" for split in list_splits(recipe) if split in problems]
     counts += [f"{', '.join(unreadable_splits)}: cannot be read"] if unreadable_splits else []
@@ -121,9 +122,7 @@ def list_requirements(
     topics = {
         "problems": [", ".join(counts)],
         "responses": [] if unreadable_splits else responses,
-        "steps": _describe_optimizer_steps(
-            recipe, plugins, trained, problems.get("pool"), manifest
-        ),
+        "steps": _describe_optimizer_steps(recipe, plugins, trained, problems.get("pool"), slots),
         "time": [*times],
         "memory": [_describe_memory(recipe, size, memory_estimate, len(trained))],
         "disk": [
@@ -212,13 +211,14 @@ def _describe_optimizer_steps(
     plugins: Plugins,
     trained: Sequence[Arm],
     pool: int | None,
-    manifest: Mapping[str, Any],
+    known_slots: int | None,
 ) -> list[str]:
     """Describe J, the optimizer steps of an adapter, or a bound; equal conditions share a line."""
     counts: dict[str, list[str]] = {}
     for name in dict.fromkeys(arm.condition for arm in trained):
         own_budget = has_own_budget(recipe, name, plugins)
-        counts.setdefault(_format_steps(recipe, name, pool, manifest, own_budget), []).append(name)
+        text = _format_steps(recipe, name, pool, known_slots, own_budget)
+        counts.setdefault(text, []).append(name)
     if len(counts) == 1:
         names = ["an adapter"]
     else:
@@ -239,7 +239,7 @@ def has_own_budget(recipe: Recipe, name: str, plugins: Plugins) -> bool:
 
 
 def bound_slots(
-    recipe: Recipe, name: str, pool: int | None, manifest: Mapping[str, Any], own_budget: bool
+    recipe: Recipe, name: str, pool: int | None, known_slots: int | None, own_budget: bool
 ) -> tuple[int | None, bool]:
     """Find the number of a condition's examples, with replay, or the most that it can be.
 
@@ -247,7 +247,7 @@ def bound_slots(
         recipe: the recipe.
         name: the condition.
         pool: the number of problems in the pool; None: unknown.
-        manifest: the run's manifest; empty: there is no run.
+        known_slots: n as the run's states give it; None: there are none.
         own_budget: whether the condition is a reference: it has a slot for each verified problem
             of the pool, which only the search can count, and no replay.
 
@@ -260,14 +260,14 @@ def bound_slots(
         recipe.budget.n,
         recipe.search.k,
     ):
-        slots = manifest.get("n") or slots
+        slots = known_slots or slots
     if isinstance(slots, int):
         return slots + replay, True
     return None if pool is None else pool + replay, False
 
 
 def _format_steps(
-    recipe: Recipe, name: str, pool: int | None, manifest: Mapping[str, Any], own_budget: bool
+    recipe: Recipe, name: str, pool: int | None, known_slots: int | None, own_budget: bool
 ) -> str:
     """Format J, the optimizer steps of each adapter of a condition.
 
@@ -275,7 +275,7 @@ def _format_steps(
         A text with the field ``{each}``, for whose steps these are.
     """
     training = recipe.resolve_training(name)
-    slots, is_exact = bound_slots(recipe, name, pool, manifest, own_budget)
+    slots, is_exact = bound_slots(recipe, name, pool, known_slots, own_budget)
     replay = 0 if own_budget else recipe.budget.replay
     if slots is None:
         return "known after search"
@@ -421,18 +421,17 @@ def _describe_progress(
     """List which files of each stage exist."""
     if run is None:
         return ["nothing yet"]
-    manifest = run.manifest()
-    files, all_arms = manifest["files"], list_arms(recipe)
+    all_arms = list_arms(recipe)
 
     def count_files(file: Callable[[Arm], str]) -> str:
-        return f"{sum(file(arm) in files for arm in all_arms)} of {len(all_arms)}"
+        return f"{sum(run.has(file(arm)) for arm in all_arms)} of {len(all_arms)}"
 
-    searched_splits = [s for s in list_splits(recipe) if layout.responses_path(s) in files]
+    searched_splits = [s for s in list_splits(recipe) if run.has(layout.responses_path(s))]
     lines = [f"searched: {', '.join(searched_splits) or 'no complete split'}"]
     lines.append("selected: " + count_files(layout.selection_path))
     lines.append("trained:  " + count_files(layout.adapter_path))
     lines.append("audited:  " + count_files(layout.decisions_path))
-    trained = [arm for arm in all_arms if layout.adapter_path(arm) in files]
+    trained = [arm for arm in all_arms if run.has(layout.adapter_path(arm))]
     for experiment in experiments if trained else ():
         n_made, n_files = count_finished_steps(
             experiment, View(RunDirectory(run.path, recipe), plugins, trained)

@@ -29,15 +29,24 @@ from gapft_harness.recipe.reading import (
 )
 from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import RunDirectory, Split, list_splits
+from gapft_harness.run_directory.directory import (
+    RunDirectory,
+    Split,
+    list_arms,
+    list_recorded_include_paths,
+    list_splits,
+    name_missing_plugins,
+)
+from gapft_harness.run_directory.directory import (
+    read_recipe as read_run_recipe,
+)
 from gapft_harness.run_directory.lock import RUN_LOCK, hold_run_lock
-from gapft_harness.run_directory.manifest import list_recorded_include_paths, name_missing_plugins
 from gapft_harness.run_directory.recipe_changes import require_same_recipe
+from gapft_harness.run_directory.recorded import read_budgets
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment import find_experiments, load_experiments
 from gapft_harness.stages.pipeline import STAGES, list_stages, run_stages
 from gapft_harness.stages.search.stage import store_searched_recipe
-from gapft_harness.stages.selection.stage import list_arms
 from gapft_harness.stages.train.requirements import check_packages, require_trainable_run
 
 
@@ -148,7 +157,7 @@ def open_context(
         if not {"search", "train", "audit"}.isdisjoint(stages):
             display.print_message(run.recipe.executor.describe_processes())
         if origins := plugins.describe_origins():
-            run.update_manifest(lambda m: m.setdefault("plugins", {}).update(origins))
+            run.update_facts(lambda facts: facts["plugins"].update(origins))
         run.write_execution_settings()
         yield context
 
@@ -170,7 +179,7 @@ def run_recipe(choice: Options, place: str | Path | None) -> Path:
     """
     path = Path(find_default_place(choice) if place is None else place)
     if choice.recipe is None and not choice.task:
-        RunDirectory.open(path)
+        read_run_recipe(path)
         choice = replace(choice, recipe=str(path / layout.RECIPE))
     recipe, plugins = resolve_recipe(choice), load_plugins(choice.plugin_files)
     with name_missing_plugins(path):
@@ -193,7 +202,7 @@ def is_run(place: str) -> bool:
     """Return whether a text is the path of a run directory and not a bundled recipe's name."""
     if not place or place in list_bundled_recipes():
         return False
-    return all((Path(place) / name).is_file() for name in (layout.RECIPE, layout.MANIFEST))
+    return all((Path(place) / name).is_file() for name in (layout.RECIPE, RUN_LOCK))
 
 
 def resolve_arguments(recipe: str | None, run_dir: Path | None) -> tuple[str | None, Path | None]:
@@ -268,7 +277,7 @@ def _run_locked(path: Path, recipe: Recipe | None, choice: Options, stages: Sequ
             else RunDirectory.open(path)
         )
         if recipe and "select" not in stages and not {*stages} <= {"search", "states"}:
-            require_same_recipe(path, RunDirectory.open(path).recipe, run.recipe, stages)
+            require_same_recipe(path, read_run_recipe(path), run.recipe, stages)
         if template_note:
             display.print_message(template_note)
         _announce_changes(run, display, stages)
@@ -300,13 +309,13 @@ def _count_remaining(run: RunDirectory) -> dict[str, int]:
     """Count the steps of training and the responses of the audit that remain."""
     import pyarrow.parquet as pq
 
-    manifest, all_arms = run.manifest(), list_arms(run.recipe)
-    untrained_arms = [arm for arm in all_arms if layout.adapter_path(arm) not in manifest["files"]]
+    budgets, all_arms = read_budgets(run), list_arms(run.recipe)
+    untrained_arms = [arm for arm in all_arms if not run.has(layout.adapter_path(arm))]
     responses, problems = 0, run.path / layout.problems_path("audit")
     if problems.exists():
-        open_arms = (layout.decisions_path(arm) not in manifest["files"] for arm in all_arms)
+        open_arms = (not run.has(layout.decisions_path(arm)) for arm in all_arms)
         responses = pq.read_metadata(problems).num_rows * sum(open_arms)
-    steps = (manifest["budgets"].get(arm.name, {}).get("steps", 0) for arm in untrained_arms)
+    steps = (budgets.get(arm.name, {}).get("steps", 0) for arm in untrained_arms)
     return {"steps": sum(steps), "responses": responses}
 
 
@@ -315,7 +324,7 @@ def _announce_changes(run: RunDirectory, display: Display, stages: Sequence[str]
     if run.is_new:
         return
     changes, has_selection = list(run.changes), "select" in stages
-    old_recipe = RunDirectory.open(run.path).recipe
+    old_recipe = read_run_recipe(run.path)
     old_content, new_content = (
         f"{_join(recipe.conditions)} under seeds {_join(recipe.seeds)}"
         for recipe in (old_recipe, run.recipe)

@@ -1,14 +1,16 @@
-"""The outputs of a run: its files, and ``run.json``, which tells what each was made from."""
+"""``run.json``: what each output of a run was made from, and facts of the run itself."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
+import copy
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.files import sha256_cached, write_json
+from gapft_harness.core.files import PARTIAL, sha256_cached, write_json
 from gapft_harness.core.json_values import parse_object
 from gapft_harness.core.text import describe_read_error
 from gapft_harness.engine.differences import take_unavailable
@@ -19,8 +21,15 @@ from gapft_harness.engine.store import place_link, remove_path
 #: The file of a run with the records of its outputs.
 RECORDS: Final = "run.json"
 
+#: Its format. It increases with every change that could make an earlier run be misread;
+#: CHANGELOG.md describes what a change means for existing runs.
+FORMAT: Final = 8
+
 #: Parts of a key that may differ from a recorded output's: it stays if only the machine changed.
 _FREE_PARTS = ("machine",)
+
+#: The entries of the file that are not facts of the run itself.
+_FORMAT_KEY, _OUTPUTS_KEY = "format", "outputs"
 
 
 @dataclass(frozen=True)
@@ -40,8 +49,19 @@ class Record:
     facts: Facts
 
 
+@dataclass(frozen=True)
+class _Content:
+    """The content of ``run.json``, with what tells whether the file was replaced since."""
+
+    stamp: tuple[int, ...] = ()
+    facts: dict[str, Json] = field(default_factory=dict)
+    records: dict[str, Record] = field(default_factory=dict)
+
+
 class Run:
-    """The outputs of one run.
+    """The outputs of one run, and facts of the run itself.
+
+    Only the process that holds the run's lock may write.
 
     Args:
         path: the run directory.
@@ -49,48 +69,67 @@ class Run:
 
     def __init__(self, path: Path) -> None:
         self.folder = path
-        self._records: dict[str, Record] | None = None
+        self._content = _Content()
 
     def read_records(self) -> Mapping[str, Record]:
-        """Read the records of outputs by name, the path in the run; once for this object.
+        """Read the records of outputs by name, the path in the run; empty without ``run.json``.
 
         Raises:
             UserError: they cannot be read.
         """
-        if self._records is None:
-            self._records = self._read_file()
-        return self._records
+        return self._read().records
 
-    def _read_file(self) -> dict[str, Record]:
-        path = self.folder / RECORDS
-        if not path.exists():
-            return {}
-        try:
-            content = parse_object(path.read_text(encoding="utf-8"), str(path))
-            return {name: Record(**entry) for name, entry in content.items()}
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(describe_read_error(path, error)) from error
-        except TypeError as error:
-            raise UserError(f"{path}: damaged ({error}); restore it") from error
-
-    def path(self, name: str) -> Path:
-        """Return the path of an output after checking its content.
+    def read_facts(self) -> dict[str, Json]:
+        """Read the facts of the run itself; empty without ``run.json``.
 
         Raises:
-            UserError: it does not exist yet, or was changed after it was made.
+            UserError: they cannot be read.
         """
-        record, path = self.read_records().get(name), self.folder / name
-        if record is None or not path.exists():
+        return copy.deepcopy(self._read().facts)
+
+    def update_facts(self, change: Callable[[dict[str, Json]], object]) -> None:
+        """Change the facts of the run itself.
+
+        Args:
+            change: changes them in place.
+        """
+        facts = self.read_facts()
+        change(facts)
+        self._write(facts, self.read_records())
+
+    def has(self, file: str) -> bool:
+        """Return whether a file or folder is recorded: as an output, or as a part of one."""
+        return self._find_name(file) is not None
+
+    def path(self, file: str) -> Path:
+        """Return the path of an output, or of a file in one, after checking the output's content.
+
+        Raises:
+            UserError: it does not exist yet, has no record, or was changed after it was made.
+        """
+        name, path = self._find_name(file), self.folder / file
+        if name is None and path.exists():
+            raise UserError(
+                f"{path}: has no record in {RECORDS}, so it is not known what it was made from; "
+                f"gapft run {self.folder} makes it again"
+            )
+        if name is None or not path.exists():
             raise UserError(
                 f"{path}: does not exist yet; run the stage that makes it first (gapft run runs "
                 "all stages)"
             )
-        if sha256_cached(path) != record.digest:
+        if sha256_cached(self.folder / name) != self.read_records()[name].digest:
             raise UserError(
                 f"{path}: was changed after it was made (its hash differs from {RECORDS}); restore "
                 "it, or delete it: the same command then makes it again"
             )
         return path
+
+    def _find_name(self, file: str) -> str | None:
+        """Return the name of the output that a file is, or is a part of; None for others."""
+        records = self.read_records()
+        names = (file, *map(str, PurePosixPath(file).parents))
+        return next((name for name in names if name in records), None)
 
     def read_output(self, name: str) -> Output:
         """Return a recorded output; its content is not checked."""
@@ -133,21 +172,86 @@ class Run:
             place_link(output.path, self.folder / name)
             digest = sha256_cached(output.path)
             records[name] = Record(step.place, step.made_from, digest, output.facts)
-        self._write_records(records)
+        self._write(self.read_facts(), records)
         return {
             name: Output(self.folder / name, output.facts) for name, (_, output) in outputs.items()
         }
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove outputs and their records; the store keeps them."""
+        """Remove outputs and then their records; the store keeps them."""
         removed = {*names}
+        for path in [self.folder / name for name in removed]:
+            hidden = path.with_name(f".{path.name}{PARTIAL}")
+            remove_path(hidden)
+            if path.exists():
+                path.rename(hidden)  # a folder is complete or absent
+                remove_path(hidden)
         records = self.read_records()
-        self._write_records({n: record for n, record in records.items() if n not in removed})
-        for name in removed:
-            remove_path(self.folder / name)
+        kept = {name: record for name, record in records.items() if name not in removed}
+        self._write(self.read_facts(), kept)
 
-    def _write_records(self, records: Mapping[str, Record]) -> None:
-        if {**records} != self.read_records():
-            content = {name: asdict(record) for name, record in sorted(records.items())}
-            write_json(self.folder / RECORDS, content)
-            self._records = {**records}
+    def _read(self) -> _Content:
+        """Read the file, unless it is the one that was read last."""
+        path = self.folder / RECORDS
+        try:
+            stamp = _read_stamp(path)
+            if stamp != self._content.stamp:
+                self._content = _parse(path, stamp, path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            self._content = _Content()
+        except OSError as error:
+            raise UserError(describe_read_error(path, error)) from error
+        except UnicodeDecodeError as error:
+            raise _damaged_error(path, "it is not text") from error
+        return self._content
+
+    def _write(self, facts: dict[str, Json], records: Mapping[str, Record]) -> None:
+        if (facts, records) == (self._read().facts, self.read_records()):
+            return
+        outputs = {name: asdict(record) for name, record in sorted(records.items())}
+        path = self.folder / RECORDS
+        write_json(path, {_FORMAT_KEY: FORMAT, **facts, _OUTPUTS_KEY: outputs})
+        self._content = _Content(_read_stamp(path), facts, {**records})
+
+
+def _read_stamp(path: Path) -> tuple[int, ...]:
+    """Return what changes if a file is replaced."""
+    status = os.stat(path)
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _parse(path: Path, stamp: tuple[int, ...], text: str) -> _Content:
+    try:
+        content = parse_object(text, RECORDS)
+    except UserError as error:
+        raise _damaged_error(path, str(error)) from error
+    if (found := content.pop(_FORMAT_KEY, None)) != FORMAT:
+        raise UserError(
+            f"{path}: format {found!r}, but this version reads format {FORMAT}: use the version "
+            "that made the run, or start a new run directory"
+        )
+    outputs = content.pop(_OUTPUTS_KEY, {})
+    if not isinstance(outputs, dict):
+        raise _damaged_error(path, f"{_OUTPUTS_KEY} is not an object")
+    records = {name: _parse_record(path, name, entry) for name, entry in outputs.items()}
+    return _Content(stamp, content, records)
+
+
+def _parse_record(path: Path, name: str, entry: Json) -> Record:
+    try:
+        record = Record(**entry)
+    except TypeError as error:
+        raise _damaged_error(path, f"the record of {name}: {error}") from error
+    texts, objects = (record.place, record.digest), (record.made_from, record.facts)
+    if not all(isinstance(text, str) for text in texts) or not all(
+        isinstance(item, dict) for item in objects
+    ):
+        raise _damaged_error(path, f"the record of {name} has values of other types")
+    return record
+
+
+def _damaged_error(path: Path, reason: str) -> UserError:
+    return UserError(
+        f"{path}: damaged ({reason}); restore it, or delete it: gapft run {path.parent} then makes "
+        "it again, with the outputs that the store has"
+    )

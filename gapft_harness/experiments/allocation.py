@@ -233,18 +233,15 @@ class AllocationPart(api.Part):
     title = "Coverage against repetition"
     after = "Where the change comes from"
 
-    def read(
-        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
-    ) -> Exposures | None:
+    def read(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> Exposures | None:
         """Read the problems that the conditions trained on, and their verdicts on these."""
-        recipe = manifest["recipe"]
-        if self.name not in recipe["experiments"] or not arms:
+        if self.name not in run.recipe.experiments or not arms:
             return None
-        settings = AllocationSettings.model_validate(recipe["experiments"][self.name])
+        settings = AllocationSettings.model_validate(run.recipe.experiments[self.name])
         problems = [
             exposed
-            for seed in sorted(recipe["seeds"])
-            for exposed in _read_seed(run_path, settings, seed)
+            for seed in sorted(run.recipe.seeds)
+            for exposed in _read_seed(run.path, settings, seed)
         ]
         return Exposures(settings.diffuse, settings.concentrated, tuple(problems))
 

@@ -222,14 +222,12 @@ class DiversityPart(api.Part):
     title = "Matched diversity"
     after = "Where the change comes from"
 
-    def read(
-        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
-    ) -> Matching | None:
+    def read(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> Matching | None:
         """Read the compared conditions and their strata."""
-        comparison = find_compared(api.conditions_of(manifest["recipe"]))
+        comparison = find_compared(run.recipe.conditions)
         if comparison is None or not arms:
             return None
-        return Matching(comparison, read_strata(run_path, comparison, arms))
+        return Matching(comparison, read_strata(run.path, comparison, arms))
 
     def compute(self, inputs: api.ReportInputs, read: Matching) -> Matching:
         """Return what was read; other figures are part of every report."""

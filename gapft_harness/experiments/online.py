@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 from pydantic import Field
@@ -130,19 +129,16 @@ class OnlinePart(api.Part):
     title = "Online training at equal updates"
     after = "Where the change comes from"
 
-    def read(
-        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
-    ) -> OnlineRead | None:
+    def read(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> OnlineRead | None:
         """Read the groups of arms that drew any, and the samples of the pool."""
-        settings = manifest["recipe"].get("experiments", {}).get(self.name)
+        settings = run.recipe.experiments.get(self.name)
         if settings is None:
             return None
-        run = api.RunDirectory.open(run_path)
         groups_by_condition: dict[str, list[Sequence[api.Group]]] = {}
         for arm in sorted(arms, key=lambda arm: arm.seed):
-            if groups := list(api.read_groups(run.sealed(layout.adapter_path(arm)))):
+            if groups := list(api.read_groups(run.file(layout.adapter_path(arm)))):
                 groups_by_condition.setdefault(arm.condition, []).append(groups)
-        states = api.read_states(run_path / layout.states_path("pool"))
+        states = api.read_states(run.path / layout.states_path("pool"))
         search_groups = count_flat_groups(
             (evidence.state, evidence.samples, evidence.passing_samples) for evidence in states
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -117,14 +116,12 @@ class ScopePart(api.Part):
     title = "Scope matrix"
     after = "Where the change comes from"
 
-    def read(
-        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
-    ) -> ScopeRead:
+    def read(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> ScopeRead:
         """Read the verdicts of the trained models, and answers if the task has them."""
-        adapters = _read_settings(manifest["recipe"]).adapters
-        tables = api.decided_tables(run_path, arms, adapters)
-        answers, reason = api.answers_or_why(run_path, manifest["task"], tables)
-        return ScopeRead(api.read_decided(run_path, arms, adapters), answers, reason)
+        adapters = _read_settings(run.recipe.model_dump(mode="json")).adapters
+        tables = api.decided_tables(run.path, arms, adapters)
+        answers, reason = api.answers_or_why(run.path, run.task, tables)
+        return ScopeRead(api.read_decided(run.path, arms, adapters), answers, reason)
 
     def compute(self, inputs: api.ReportInputs, read: ScopeRead) -> list[api.Row]:
         """Decompose the change of each condition at each K."""

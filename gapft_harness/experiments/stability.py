@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -128,20 +127,17 @@ class StabilityPart(api.Part):
     title = "Stability of the source states"
     after = "Where the change comes from"
 
-    def read(
-        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
-    ) -> StabilityRead:
+    def read(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> StabilityRead:
         """Read the verdicts of the trained models and of the further samples."""
-        recipe = manifest["recipe"]
-        settings = StabilitySettings.model_validate(recipe["experiments"][self.name])
-        ids = api.read_columns(run_path / layout.problems_path("audit"), ("problem_id",))[
+        settings = StabilitySettings.model_validate(run.recipe.experiments[self.name])
+        ids = api.read_columns(run.path / layout.problems_path("audit"), ("problem_id",))[
             "problem_id"
         ]
-        samples = settings.count_further_samples(recipe["search"]["k"])
+        samples = settings.count_further_samples(run.recipe.search.k)
         further = np.zeros((len(ids), 0), dtype=np.bool_)
         if samples and arms:
-            further = api.read_samples(run_path / _SAMPLES_FILE, ids, samples)
-        decisions = api.read_decided(run_path, arms, settings.adapters)
+            further = api.read_samples(run.path / _SAMPLES_FILE, ids, samples)
+        decisions = api.read_decided(run.path, arms, settings.adapters)
         return StabilityRead(settings, decisions, further)
 
     def tables(

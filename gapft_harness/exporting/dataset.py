@@ -30,16 +30,15 @@ def write_dataset(run: RunDirectory, out: Path) -> list[Path]:
         The paths of the files.
 
     Raises:
-        UserError: the pool has no states yet, or a table was changed after it was sealed.
+        UserError: the pool has no states yet, or a table was changed.
     """
     import pyarrow as pa
 
     columns = [(name, pa.string()) for name in _TEXTS]
     schema = pa.schema([*columns, ("index", pa.int32()), ("solve_rate", pa.float64())])
-    sealed = run.manifest()["files"]
-    splits = [split for split in SPLITS if layout.states_path(split) in sealed]
+    splits = [split for split in SPLITS if run.has(layout.states_path(split))]
     tables = {
-        out / f"{split}.parquet": [run.sealed(kind(split)) for kind in _KINDS]
+        out / f"{split}.parquet": [run.file(kind(split)) for kind in _KINDS]
         for split in splits or ["pool"]
     }
     for path, (states, problems, responses) in tables.items():

@@ -10,7 +10,6 @@ from gapft_harness.exporting.dataset import write_dataset
 from gapft_harness.exporting.merged import write_merged_model
 from gapft_harness.exporting.training_sets import write_training_sets
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.recipe_changes import require_recorded_recipe
 
 #: The functions that write a run's data to a folder, by their value of ``--to``.
 _WRITERS = {"trl": write_training_sets, "dataset": write_dataset}
@@ -18,7 +17,7 @@ _MERGED = "merged"
 
 
 def export(run: RunDirectory, to: str, out: Path, arm: str = "") -> list[Path]:
-    """Export sealed data of a run.
+    """Export finished data of a run.
 
     Args:
         run: the run.
@@ -31,8 +30,7 @@ def export(run: RunDirectory, to: str, out: Path, arm: str = "") -> list[Path]:
 
     Raises:
         UserError: the kind is unknown, the folder is not empty, the arm is missing or needless, a
-            file is missing or was changed after it was sealed, or the recipe differs from the
-            manifest's.
+            file is missing or was changed, or the recipe was edited.
     """
     if to not in (*_WRITERS, _MERGED):
         raise UserError(f"--to {to}: {did_you_mean(to, (*_WRITERS, _MERGED))}")
@@ -41,7 +39,7 @@ def export(run: RunDirectory, to: str, out: Path, arm: str = "") -> list[Path]:
     require_folder(out)
     if out.exists() and any(out.iterdir()):
         raise UserError(f"--out {out}: the folder is not empty; use another folder")
-    require_recorded_recipe(run.path, run.recipe, run.manifest())
+    run.require_recorded_recipe()
     if to == _MERGED:
         return write_merged_model(run, out, arm)
     return _WRITERS[to](run, out)

@@ -28,7 +28,7 @@ def write_merged_model(run: RunDirectory, out: Path, name: str) -> list[Path]:
         The paths of the files.
 
     Raises:
-        UserError: the run has no such trained arm, its adapter was changed after it was sealed, or
+        UserError: the run has no such trained arm, its adapter was changed, or
             the base cannot be loaded.
     """
     from gapft_harness.lm_eval_bridge.samplers.merging import save_merged_weights
@@ -37,7 +37,7 @@ def write_merged_model(run: RunDirectory, out: Path, name: str) -> list[Path]:
     arms = {arm.name: arm for arm in run.find_trained_arms()}
     if name not in arms:
         raise UserError(f"--arm {name}: {did_you_mean(name, arms)}")
-    adapter = Adapter(arms[name], str(run.sealed(layout.adapter_path(arms[name]))))
+    adapter = Adapter(arms[name], str(run.file(layout.adapter_path(arms[name]))))
     arguments = resolve_model_args(run.recipe)
     with write_folder(out) as partial:
         save_merged_weights(arguments, adapter, partial)

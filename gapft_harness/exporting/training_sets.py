@@ -18,7 +18,7 @@ def write_training_sets(run: RunDirectory, out: Path) -> list[Path]:
     """Write a file for each arm, with an example per line in the order of its selection.
 
     Args:
-        run: the run; its selections must be sealed.
+        run: the run; it must have selected.
         out: the folder to write.
 
     Returns:
@@ -28,7 +28,8 @@ def write_training_sets(run: RunDirectory, out: Path) -> list[Path]:
         UserError: nothing is selected yet, or the texts of an example would differ from the tokens
             that the arm was trained on.
     """
-    paths = [path for path in sorted(run.manifest()["files"]) if Path(path).match("selections/*")]
+    names = sorted(run.outputs.read_records())
+    paths = [name for name in names if layout.find_top_folder(name) == layout.SELECTIONS]
     if not paths:
         raise UserError(
             f"{run.path}: nothing is selected yet; run: gapft run {run.path} --only select"
@@ -44,15 +45,15 @@ def write_training_sets(run: RunDirectory, out: Path) -> list[Path]:
 
 def _build_rows(run: RunDirectory, path: str) -> Iterator[dict[str, Any]]:
     """Yield a conversation for each example; without a chat template, prompt and completion."""
-    model, examples = run.recipe.model, read_examples(run.sealed(path))
+    model, examples = run.recipe.model, read_examples(run.file(path))
     problems = {
         problem.id: (problem, ids)
-        for problem, ids in read_problems(run.sealed(layout.problems_path("pool")))
+        for problem, ids in read_problems(run.file(layout.problems_path("pool")))
     }
     origins = {(example.origin, example.response_index) for example in examples}
     responses = {
         key: judged.response
-        for problem_id, item in read_judged(run.sealed(layout.responses_path("pool")))
+        for problem_id, item in read_judged(run.file(layout.responses_path("pool")))
         for judged in item
         if (key := (problem_id, judged.response.index)) in origins
     }

@@ -26,6 +26,7 @@ from gapft_harness.outcomes.searches import Endings
 from gapft_harness.outcomes.verdicts import Verdicts, encode_answers
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.recorded import list_warnings, read_source
 from gapft_harness.run_directory.tables import JudgedResponse, read_judged, read_problems
 from gapft_harness.stages.generation.sealing import count_tokens
 
@@ -123,9 +124,8 @@ def measure_search(
     """
     from gapft_harness.lm_eval_bridge.discovery import load_task
 
-    manifest, search = run.manifest(), run.recipe.search
+    search, task = run.recipe.search, run.task
     k = search.k
-    task = manifest["task"]
     loaded = load_task(str(task["name"]), [Path(path) for path in include_paths])
     rows_by_id = {
         problem.id: row
@@ -137,7 +137,7 @@ def measure_search(
     filters = [_NO_FILTER] if stock is None else stock.filters
     chosen = _NO_FILTER if stock is None else stock.filter
     tallies = {name: _Tally() for name in sorted(filters, key=lambda name: name != chosen)}
-    responses_path = run.sealed(layout.responses_path(split))
+    responses_path = run.file(layout.responses_path(split))
     place = LogPlace(folder, loaded.name, datetime.fromtimestamp(responses_path.stat().st_mtime))
     options = _format_options(run, task)
     measured_rows: dict[str, int] = {}
@@ -186,11 +186,11 @@ def measure_search(
         judge=f"verifier {task['verifier']}" if stock is None else stock.judge_description,
         verdicts=verdicts,
         endings={name: tally.count_endings() for name, tally in tallies.items()},
-        warnings=tuple(manifest["warnings"]),
+        warnings=tuple(list_warnings(run)),
         voting=() if stock is None else stock.voting,
         rows_by_id=measured_rows,
         changed=changed,
-        facts={**facts, "source": manifest["source"], "task": task},
+        facts={**facts, "source": read_source(run), "task": task},
         logs={kind: place.log_path(kind) for kind in (GREEDY_LOG, SAMPLES_LOG)},
     )
 
@@ -211,8 +211,8 @@ def _iterate_problems(
     run: RunDirectory, split: str
 ) -> Iterator[tuple[Problem, list[JudgedResponse]]]:
     """Yield each problem with its judged responses, the deployment decode first, ordered by ids."""
-    problems = read_problems(run.sealed(layout.problems_path(split)))
-    judged = read_judged(run.sealed(layout.responses_path(split)))
+    problems = read_problems(run.file(layout.problems_path(split)))
+    judged = read_judged(run.file(layout.responses_path(split)))
     for (problem, _), (_, responses) in zip(problems, judged, strict=True):
         yield problem, responses
 

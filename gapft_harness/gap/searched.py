@@ -14,6 +14,7 @@ from gapft_harness.report.reading.audits import read_verdicts
 from gapft_harness.report.reading.endings import EndingCounts, read_endings
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory
+from gapft_harness.run_directory.recorded import list_warnings
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +48,8 @@ def read_run(path: Path) -> SearchedRun:
             after it was finalized.
     """
     run = RunDirectory.open(path)
-    manifest, k = run.manifest(), run.recipe.search.k
-    searched_splits = [
-        split for split in SPLITS if layout.responses_path(split) in manifest["files"]
-    ]
+    k = run.recipe.search.k
+    searched_splits = [split for split in SPLITS if run.has(layout.responses_path(split))]
     if not searched_splits:
         raise UserError(f"{path}: no finished search; run `gapft run {path} --only search` first")
     if k < 2:
@@ -58,21 +57,21 @@ def read_run(path: Path) -> SearchedRun:
             f"{path}: found {k} sample{'' if k == 1 else 's'} of each problem (search.k), expected "
             "2 or more, better 8; search again with --set search.k=8"
         )
-    tables = {split: run.sealed(layout.responses_path(split)) for split in searched_splits}
+    tables = {split: run.file(layout.responses_path(split)) for split in searched_splits}
     endings = read_endings(tables)
     return SearchedRun(
-        task=manifest["task"]["name"],
-        verifier=manifest["task"]["verifier"],
+        task=run.task["name"],
+        verifier=run.task["verifier"],
         k=k,
         splits={split: _read_split(run, split, k) for split in searched_splits},
         recipe=run.recipe.model_dump(mode="json"),
-        warnings=tuple(manifest["warnings"]),
+        warnings=tuple(list_warnings(run)),
         endings={split: _sum_endings(counts) for split, counts in endings.items()},
     )
 
 
 def _read_split(run: RunDirectory, split: str, k: int) -> Verdicts:
-    table = run.sealed(layout.responses_path(split))
+    table = run.file(layout.responses_path(split))
     verdicts = read_verdicts(table, k)
     if not len(verdicts.passing):
         raise UserError(f"{table}: no responses found")

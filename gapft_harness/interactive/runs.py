@@ -11,6 +11,7 @@ from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory, list_splits
 from gapft_harness.run_directory.layout import RunFile
+from gapft_harness.run_directory.recorded import read_searches
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -91,7 +92,7 @@ class Run:
 
         Raises:
             UserError: the kind, column or split is unknown, the stage that writes the table has
-                not run, or a file was changed after it was sealed.
+                not run, or a file was changed after it was made.
         """
         import pyarrow as pa
 
@@ -118,10 +119,14 @@ class Run:
         return pa.concat_tables(tables, promote_options="default")
 
     def _list_tables(self) -> dict[str, RunFile]:
-        """List the sealed tables by path, without states from a part of the samples."""
-        places = {
-            path: layout.parse_path(path) for path in sorted(self.directory.manifest()["files"])
-        }
+        """List the recorded tables by path, without states from a part of the samples."""
+        splits, tables = (
+            read_searches(self.directory),
+            (layout.problems_path, layout.responses_path),
+        )
+        names = [*self.directory.outputs.read_records()]
+        names += [table(split) for split in splits for table in tables]
+        places = {path: layout.parse_path(path) for path in sorted(names)}
         return {
             path: place
             for path, place in places.items()
@@ -132,7 +137,7 @@ class Run:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        file = self.directory.sealed(path)
+        file = self.directory.file(path)
         column_names = pq.read_schema(file).names
         for name in columns or ():
             if name not in column_names:

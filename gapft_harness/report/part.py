@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.records import Arm
 from gapft_harness.presentation.content import Table
 from gapft_harness.report.findings.computation import Findings
 from gapft_harness.report.reading.inputs import ReportInputs
+from gapft_harness.run_directory.directory import RunDirectory
 
 
 class Part:
@@ -28,14 +28,13 @@ class Part:
     title: str = ""
     after: str = ""
 
-    def read(self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[Arm]) -> Any:
-        """Read the part's sealed files; return None where the run has none.
+    def read(self, run: RunDirectory, arms: Sequence[Arm]) -> Any:
+        """Read the part's files; return None where the run has none.
 
-        The caller has checked the hashes of the files.
+        The caller has checked their contents.
 
         Args:
-            run_path: the run directory.
-            manifest: the run's manifest.
+            run: the run, with the recipe of the report.
             arms: the trained arms of the report.
         """
         return None

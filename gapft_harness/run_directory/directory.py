@@ -1,50 +1,40 @@
-"""A run directory: its recipe, sealed files, manifest and lock.
+"""A run directory: its recipe, its outputs, and facts of the run itself.
 
-A sealed file is written to a temporary name and renamed, so that it is complete or absent. Its
-hash goes into ``manifest.json``; later stages read the file only if its hash still matches.
+``recipe.yaml`` is the recipe; ``run.json`` has the records of the outputs (``engine.run``) and the
+facts of ``RunFacts``.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
-import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import yaml
 
-from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.files import PARTIAL, replace_file, sha256, sha256_cached, write_json
-from gapft_harness.core.records import SOURCE, Arm
+from gapft_harness.core.errors import GapftError, UnknownPluginError, UserError
+from gapft_harness.core.files import PARTIAL, replace_file
+from gapft_harness.core.identities import content_hash
+from gapft_harness.core.records import Arm
 from gapft_harness.core.text import describe_read_error
+from gapft_harness.engine.run import RECORDS, Run
 from gapft_harness.hooks.manager import Plugins
-from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout, recipe_changes
-from gapft_harness.run_directory.history import (
-    append_change,
-    hash_recipe,
+from gapft_harness.run_directory.facts import (
+    Change,
+    RunFacts,
+    TaskFacts,
+    build_facts,
     list_late_warnings,
-    read_history,
 )
 from gapft_harness.run_directory.lock import RUN_LOCK, SOFT_LOCK
-from gapft_harness.run_directory.manifest import (
-    Manifest,
-    find_condition,
-    has_no_work,
-    has_results,
-    new_manifest,
-    read_manifest,
-    record_warnings,
-    remove_entries,
-)
-from gapft_harness.run_directory.recipe_changes import find_changes
+from gapft_harness.run_directory.recipe_changes import find_changes, list_setting_changes
 
 #: ``pool``, ``audit`` or ``calibration``.
 Split = str
@@ -54,11 +44,19 @@ SPLITS: tuple[Split, ...] = ("pool", "audit")
 CALIBRATION: Split = "calibration"
 
 
+def hash_recipe(recipe: Recipe) -> str:
+    """Hash the settings of a recipe, however its file is formatted."""
+    return content_hash(recipe.model_dump(mode="json"))
+
+
 class RunDirectory:
     """One run on disk.
 
-    Experiments open one with ``RunDirectory.open(path)`` and read files with ``run.sealed(file)``,
+    Experiments open one with ``RunDirectory.open(path)`` and read files with ``run.file(name)``,
     which refuses a file that was changed.
+
+    Attributes:
+        outputs: the run's outputs and their records.
 
     Args:
         path: the run directory.
@@ -77,8 +75,11 @@ class RunDirectory:
     ) -> None:
         self.path = path
         self.recipe = recipe
+        self.outputs = Run(path)
         self.is_new = is_new
         self.changes = changes
+
+    # Opening a run
 
     @classmethod
     def create_or_open(
@@ -100,8 +101,9 @@ class RunDirectory:
         """
         recipe, changes = cls.compare_recipe(path, recipe, plugins)
         run = cls(path, recipe, is_new=not (path / layout.RECIPE).exists(), changes=changes)
-        if run.is_new or not run._manifest_path.exists():
-            write_json(run._manifest_path, new_manifest(recipe))
+        if run.is_new or not (path / RECORDS).exists():
+            stored = recipe if run.is_new else read_recipe(path)
+            run.update_facts(lambda facts: facts.update(recipe=hash_recipe(stored)))
         if run.is_new:
             run.write_recipe()
         return run
@@ -121,86 +123,38 @@ class RunDirectory:
         if path.exists() and not path.is_dir():
             raise UserError(f"run directory {path}: is a file; expected a folder")
         if (path / layout.RECIPE).exists():
-            earlier = cls.open(path)
+            earlier = cls(path, read_recipe(path))
             changes = find_changes(path, earlier.recipe, recipe, plugins)
-            trained_conditions = {} if changes else earlier.find_trained_arms()
-            return recipe_changes.extend_recipe(earlier.recipe, recipe, trained_conditions), changes
-        if path.is_dir() and any(not has_no_work(p, path) for p in path.iterdir()):
+            trained = () if changes else earlier.find_trained_arms()
+            return recipe_changes.extend_recipe(earlier.recipe, recipe, trained), changes
+        if path.is_dir() and any(not _has_no_work(p, path) for p in path.iterdir()):
             raise UserError(
                 f"run directory {path}: not empty, and has no recipe.yaml; use an empty folder"
             )
         return recipe, []
 
-    def record_changes(self, other_changes: Sequence[str] = ()) -> list[str]:
-        """Append changed settings to ``history.jsonl``; record a warning for late changes.
+    @classmethod
+    def open(cls, path: Path | str) -> RunDirectory:
+        """Open an existing run.
 
-        Args:
-            other_changes: changes of other inputs than the recipe, or of the model.
-
-        Returns:
-            A sentence for each change that was made after decisions existed.
+        Raises:
+            UserError: the folder is not a run directory.
         """
-        earlier_recipe = RunDirectory.open(self.path).recipe
-        setting_changes = recipe_changes.list_setting_changes(earlier_recipe, self.recipe)
-        keys = {line.partition(" ")[0] for line in other_changes}  # may include the task's value
-        lines = [
-            *other_changes,
-            *(line for line in setting_changes if line.partition(" ")[0] not in keys),
-        ]
-        if not lines:
-            return []
-        manifest = self.manifest()
-        last = manifest.get("history")
-        has_decisions = any(entry["decided"] for entry in read_history(self.path, last)) or any(
-            layout.find_top_folder(name) == layout.DECISIONS for name in manifest["files"]
-        )
-        entry = {
-            "time": datetime.now(UTC).isoformat(timespec="seconds"),
-            "changed": lines,
-            "before": hash_recipe(earlier_recipe),
-            "after": hash_recipe(self.recipe),
-            "decided": has_decisions,
-            "pass_at_1": self._read_pass_at_1(),
-        }
-        last, warnings = append_change(self.path, last, entry), list_late_warnings(entry)
-
-        def apply_change(manifest: Manifest) -> None:
-            manifest["history"] = last
-            record_warnings(manifest, warnings)
-
-        self.update_manifest(apply_change)
-        return warnings
-
-    def _read_pass_at_1(self) -> dict[str, float]:
-        """Read each condition's Pass@1 from the report, if there is one."""
-        try:
-            results = json.loads((self.path / layout.REPORT / "results.json").read_text("utf-8"))
-            return {
-                row["condition"]: row["pass_at_1"]
-                for row in results["conditions"]
-                if row["condition"] != SOURCE
-            }
-        except (OSError, ValueError, KeyError, TypeError):
-            return {}
-
-    def write_execution_settings(self) -> None:
-        """Write the settings of how jobs run and reach the model to the recipe that jobs read."""
-        earlier = RunDirectory.open(self.path).recipe
-        if (current := earlier.with_execution_of(self.recipe)) != earlier:
-            RunDirectory(self.path, current).write_recipe()
-
-    def write_recipe(self) -> None:
-        """Write this recipe to the run directory and its manifest."""
-        content = yaml.safe_dump(self.recipe.model_dump(mode="json"), sort_keys=False)
-        replace_file(self.path / layout.RECIPE, lambda new: new.write_text(content, "utf-8"))
-        self.update_manifest(lambda m: m.update({"recipe": self.recipe.model_dump(mode="json")}))
+        run = cls(Path(path), read_recipe(Path(path)))
+        if not (run.path / RECORDS).exists():
+            raise UserError(
+                f"{run.path / RECORDS}: is missing, so it is not known what the files of this run "
+                f"were made from; gapft run {path} makes it again, with the outputs that the store "
+                "has"
+            )
+        return run
 
     def discard_if_empty(self) -> None:
         """Remove a run that this command created if nothing was generated in it.
 
         A run that existed before stays.
         """
-        if not (self.is_new and self.is_empty()):
+        if not (self.is_new and self._is_empty()):
             return
         recipe = self.path / layout.RECIPE
         paths = [path for path in self.path.rglob("*") if path != recipe]
@@ -212,165 +166,220 @@ class RunDirectory:
                 path.unlink(missing_ok=True)
         recipe.unlink(missing_ok=True)  # last: until then the same command can continue
 
-    def is_empty(self) -> bool:
-        """Return whether nothing has been generated.
-
-        A table counts even if the manifest does not name it: its job finished before the stage
-        was interrupted.
-        """
+    def _is_empty(self) -> bool:
+        """Return whether nothing has been generated."""
         paths = (path for path in self.path.rglob("*") if path.name != layout.RECIPE)
-        are_ignorable = (path.is_dir() or has_no_work(path, self.path) for path in paths)
-        return not has_results(self.manifest()) and all(are_ignorable)
+        return all(path.is_dir() or _has_no_work(path, self.path) for path in paths)
 
-    @classmethod
-    def open(cls, path: Path | str, recipe: Mapping[str, Any] | None = None) -> RunDirectory:
-        """Open an existing run.
+    # Outputs
 
-        Args:
-            path: the run directory.
-            recipe: the recipe of the command that started a job, if it is not yet on disk.
+    def has(self, file: str) -> bool:
+        """Return whether the run has recorded a file or folder."""
+        return self.outputs.has(file)
+
+    def file(self, file: str) -> Path:
+        """Return the path of a finished file or folder, after checking its content.
 
         Raises:
-            UserError: the folder is not a run directory.
+            UserError: it does not exist yet, has no record, or was changed.
         """
-        stored = Path(path) / layout.RECIPE
-        if not stored.is_file():
-            raise UserError(f"{path}: not a run directory (recipe.yaml is missing)")
-        try:
-            content = yaml.safe_load(stored.read_text(encoding="utf-8"))
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise UserError(f"{stored}: is not valid YAML: {error}") from error
-        except OSError as error:
-            raise UserError(describe_read_error(stored, error)) from error
-        if not isinstance(content, dict):
-            raise UserError(f"{stored}: expected a mapping of keys")
-        return cls(Path(path), check_recipe(dict(recipe or content), source=str(stored)))
+        return self.outputs.path(file)
 
-    # The manifest
+    def find_trained_arms(self) -> list[Arm]:
+        """List the arms that have an adapter."""
+        places = map(layout.parse_path, self.outputs.read_records())
+        arms = [place.arm for place in places if place and place.kind == layout.ADAPTERS]
+        return [arm for arm in arms if arm and (self.path / layout.adapter_path(arm)).exists()]
+
+    # Facts of the run itself
+
+    def facts(self) -> RunFacts:
+        """Read the facts of the run itself."""
+        return cast(RunFacts, {**build_facts(), **self.outputs.read_facts()})
+
+    def update_facts(self, change: Callable[[RunFacts], object]) -> None:
+        """Read, change and write the facts of the run itself; the run's lock must be held."""
+        facts = self.facts()
+        change(facts)
+        self.outputs.update_facts(lambda recorded: recorded.update(facts))
 
     @property
-    def _manifest_path(self) -> Path:
-        return self.path / layout.MANIFEST
-
-    def manifest(self) -> Manifest:
-        """Read the manifest."""
-        return read_manifest(self.path)
-
-    def read_or_new_manifest(self) -> Manifest:
-        """Read the manifest; return a new one if the run has none yet."""
-        return self.manifest() if self._manifest_path.exists() else new_manifest(self.recipe)
-
-    def update_manifest(self, change: Callable[[Manifest], object]) -> None:
-        """Read, change and write the manifest. Only the process with the lock may call this."""
-        manifest = self.manifest()
-        old_content = json.dumps(manifest)
-        change(manifest)
-        if json.dumps(manifest) != old_content:
-            write_json(self._manifest_path, manifest)
-
-    def find_trained_arms(self) -> dict[Arm, Condition]:
-        """Map the arms with sealed adapters, in sealing order, to the condition of each."""
-        manifest = self.read_or_new_manifest()
-        places = [
-            place for place in map(layout.parse_path, manifest["files"]) if place and place.arm
-        ]
-        arms = [place.arm for place in places if place.arm and place.kind == layout.ADAPTERS]
-        existing_arms = [arm for arm in arms if (self.path / layout.adapter_path(arm)).exists()]
-        return {arm: find_condition(manifest, arm) for arm in existing_arms}
-
-    # Sealed files
-
-    def is_sealed(self, relative: str) -> bool:
-        """Return whether a file or folder is complete; files are renamed into place."""
-        return (self.path / relative).exists()
-
-    def seal(self, relative: str) -> None:
-        """Record the hash of a complete file or folder; sealing again must give the same hash."""
-        digest = sha256(self.path / relative)
-
-        def apply_change(manifest: Manifest) -> None:
-            if manifest["files"].setdefault(relative, digest) != digest:
-                raise UserError(self._describe_changed_file(relative))
-
-        self.update_manifest(apply_change)
-
-    def unseal(self, names: Iterable[str]) -> None:
-        """Remove files and folders that will be made again, and their manifest entries.
-
-        The manifest is written first: if the command is killed meanwhile, a remaining file is not
-        a sealed one.
-
-        Args:
-            names: files that no remaining file was made from; they need not exist.
-        """
-        names = list(names)
-        if not names:
-            return
-
-        def apply_change(manifest: Manifest) -> None:
-            for name in names:
-                manifest["files"].pop(name, None)
-                remove_entries(manifest, name)
-
-        self.update_manifest(apply_change)
-        for path in [self.path / name for name in names]:
-            if path.is_dir():  # renamed first, so that no partial folder remains
-                hidden_path = path.with_name(f".{path.name}{PARTIAL}")
-                shutil.rmtree(hidden_path, ignore_errors=True)
-                path.rename(hidden_path)
-                shutil.rmtree(hidden_path, ignore_errors=True)
-            path.unlink(missing_ok=True)
-
-    def sealed(self, relative: str) -> Path:
-        """Return the path of a sealed file after checking its hash (``sha256_cached``).
+    def task(self) -> TaskFacts:
+        """The task of the search.
 
         Raises:
-            UserError: the stage that writes it has not run, or the file was changed since.
+            UserError: nothing is searched yet.
         """
-        recorded = self.manifest()["files"].get(relative)
-        path = self.path / relative
-        if recorded is None or not path.exists():
+        if not (task := self.facts()["task"]):
             raise UserError(
-                f"{path}: does not exist yet; run the stage that writes it first "
-                f"(gapft run runs all stages)"
+                f"{self.path}: nothing is searched yet; run gapft run --only search first"
             )
-        if sha256_cached(path) != recorded:
-            raise UserError(self._describe_changed_file(relative))
-        return path
+        return task
 
-    def _describe_changed_file(self, relative: str) -> str:
-        return (
-            f"{self.path / relative}: was changed after it was sealed (its hash differs from "
-            "manifest.json); restore it, or start a new run directory"
+    def record_changes(self, lines: Sequence[str]) -> list[str]:
+        """Add changes of settings or inputs to the history.
+
+        Returns:
+            A sentence for each change, if decisions existed by then.
+        """
+        if not lines:
+            return []
+        change = self._describe_changes(lines)
+        self.update_facts(lambda facts: facts["history"].append(change))
+        return list_late_warnings([change])
+
+    def _describe_changes(self, lines: Sequence[str]) -> Change:
+        had_results = any(change["had_results"] for change in self.facts()["history"]) or any(
+            layout.find_top_folder(name) == layout.DECISIONS for name in self.outputs.read_records()
         )
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        return {"time": now, "changed": [*lines], "had_results": had_results}
 
     @contextlib.contextmanager
     def record_stage_time(self, stage: str) -> Iterator[None]:
-        """Add a stage's wall seconds (all its runs together) and date to the manifest.
+        """Add a stage's wall seconds (all its runs together) and date to the facts.
 
         Also record the worker processes and threads of the last run. The date changes only if the
-        stage sealed a file; a finished stage that finds nothing to do changes nothing.
+        stage made an output; a finished stage that finds nothing to do changes nothing.
         """
-        start, old_files = time.monotonic(), self.manifest()["files"]
+        start, old_records = time.monotonic(), self.outputs.read_records()
 
-        def apply_change(manifest: Manifest, *, is_complete: bool) -> None:
-            if is_complete and stage in manifest["stages"] and manifest["files"] == old_files:
+        def apply_change(facts: RunFacts, *, is_complete: bool) -> None:
+            is_same = self.outputs.read_records() == old_records
+            if is_complete and stage in facts["stages"] and is_same:
                 return
             day = datetime.now(UTC).date().isoformat()
-            entry = manifest["stages"].setdefault(stage, {"seconds": 0.0, "day": day})
+            entry = facts["stages"].setdefault(stage, {"seconds": 0.0, "day": day})
             entry["seconds"] = round(entry["seconds"] + time.monotonic() - start, 3)
             executor = self.recipe.executor
             entry |= {"workers": executor.workers, "threads": executor.threads_per_worker}
-            if manifest["files"] != old_files:
+            if not is_same:
                 entry["day"] = day
 
         try:
             yield
         except BaseException:
             with contextlib.suppress(GapftError):  # a full disk: the first error is reported
-                self.update_manifest(partial(apply_change, is_complete=False))
+                self.update_facts(partial(apply_change, is_complete=False))
             raise
-        self.update_manifest(partial(apply_change, is_complete=True))
+        self.update_facts(partial(apply_change, is_complete=True))
+
+    # The recipe
+
+    def record_recipe(self, other_changes: Sequence[str] = ()) -> list[str]:
+        """Record the hash of this recipe, and in the history which settings it changes.
+
+        ``write_recipe`` follows. If a command is killed before it, the next one does not record the
+        changes again.
+
+        Args:
+            other_changes: changes of inputs, recorded if no setting changes.
+
+        Returns:
+            As ``record_changes``.
+        """
+        lines = [*other_changes]
+        if setting_changes := list_setting_changes(read_recipe(self.path), self.recipe):
+            is_recorded = self.facts()["recipe"] == hash_recipe(self.recipe)
+            lines = [] if is_recorded else setting_changes
+        history = [self._describe_changes(lines)] if lines else []
+
+        def apply_change(facts: RunFacts) -> None:
+            facts["history"] += history
+            facts["recipe"] = hash_recipe(self.recipe)
+
+        self.update_facts(apply_change)
+        return list_late_warnings(history)
+
+    def write_execution_settings(self) -> None:
+        """Write the settings of how jobs run and reach the model to the recipe on disk."""
+        earlier = read_recipe(self.path)
+        if (current := earlier.with_execution_of(self.recipe)) != earlier:
+            written = RunDirectory(self.path, current)
+            written.record_recipe()
+            written.write_recipe()
+
+    def write_recipe(self) -> None:
+        """Write this recipe to the run; see ``record_recipe``."""
+        content = yaml.safe_dump(self.recipe.model_dump(mode="json"), sort_keys=False)
+        replace_file(self.path / layout.RECIPE, lambda new: new.write_text(content, "utf-8"))
+
+    def require_recorded_recipe(self) -> None:
+        """Require that the run's recipe is the one that its last command wrote.
+
+        Raises:
+            UserError: ``recipe.yaml`` was edited, or a command was interrupted.
+        """
+        if hash_recipe(read_recipe(self.path)) != self.facts()["recipe"]:
+            raise UserError(
+                f"{self.path / layout.RECIPE}: was changed after it was written (its hash differs "
+                f"from {RECORDS}). Restore it; to change a run, give your own recipe to gapft run. "
+                "If a command was interrupted, run it again"
+            )
+
+
+def read_recipe(path: Path) -> Recipe:
+    """Read the recipe of a run directory.
+
+    Raises:
+        UserError: the folder is not a run directory, or its recipe is damaged.
+    """
+    stored = path / layout.RECIPE
+    if not stored.is_file():
+        raise UserError(f"{path}: not a run directory (recipe.yaml is missing)")
+    try:
+        content = yaml.safe_load(stored.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{stored}: is not valid YAML: {error}") from error
+    except OSError as error:
+        raise UserError(describe_read_error(stored, error)) from error
+    if not isinstance(content, dict):
+        raise UserError(f"{stored}: expected a mapping of keys")
+    return check_recipe(content, source=str(stored))
+
+
+def _has_no_work(path: Path, run_path: Path) -> bool:
+    """Return whether a file is part of a run without work, or was never finished.
+
+    Files with such names in a folder that is not a run do not count.
+    """
+    if path.name == RUN_LOCK:
+        return True
+    if path.name == RECORDS and path.parent == run_path:
+        with contextlib.suppress(UserError):
+            return not Run(run_path).read_records()
+        return False
+    parts = path.relative_to(run_path).parts
+    return any(part.startswith(".") and part.endswith(PARTIAL) for part in parts)
+
+
+@contextlib.contextmanager
+def name_missing_plugins(run_path: Path) -> Iterator[None]:
+    """Explain for a plugin that is not loaded which file or package it came from.
+
+    Raises:
+        UserError: the plugin is not loaded, and the run records its origin.
+    """
+    try:
+        yield
+    except UnknownPluginError as error:
+        origins = Run(run_path).read_facts().get("plugins", {})
+        if (origin := origins.get(f"{error.kind} {error.name}")) is None:
+            raise
+        place, digest = origin["from"], origin.get("sha256")
+        description = f"the {error.kind} {error.name!r}, which {run_path} was made with"
+        if digest is None:
+            raise UserError(f"{place}: not installed; it provides {description}") from error
+        missing_note = "" if Path(place).is_file() else ", a file that no longer exists"
+        raise UserError(
+            f"give --plugin {place}{missing_note} (sha256 {digest[:12]}): it provides {description}"
+        ) from error
+
+
+def list_recorded_include_paths(run_path: Path) -> list[str]:
+    """List the folders with task YAML that a run's search was given; omit missing folders."""
+    paths = Run(run_path).read_facts().get("include_paths", [])
+    return [path for path in paths if Path(path).is_dir()]
 
 
 def list_splits(recipe: Recipe) -> tuple[Split, ...]:
@@ -379,8 +388,13 @@ def list_splits(recipe: Recipe) -> tuple[Split, ...]:
     return (*SPLITS, *calibration)
 
 
+def list_arms(recipe: Recipe) -> list[Arm]:
+    """List every (condition, seed) of a recipe, in the recipe's order."""
+    return [Arm(condition, seed) for condition in recipe.conditions for seed in recipe.seeds]
+
+
 def require_consistent(condition: bool, message: str) -> None:
-    """Raise a ``GapftError`` where sealed files contradict each other.
+    """Raise a ``GapftError`` where finished files contradict each other.
 
     Args:
         condition: what must hold.

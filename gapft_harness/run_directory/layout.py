@@ -1,6 +1,6 @@
 """All paths of a run directory: a function builds each, and ``parse_path`` reads them back.
 
-Paths are relative to the run directory and use ``/`` on every system, as in ``manifest.json``. A
+Paths are relative to the run directory and use ``/`` on every system, as in ``run.json``. A
 *split* is a folder that was searched: ``pool``, ``audit`` or ``calibration``.
 """
 
@@ -13,9 +13,6 @@ from gapft_harness.core.errors import GapftError
 from gapft_harness.core.records import Arm
 
 RECIPE = "recipe.yaml"
-MANIFEST = "manifest.json"
-#: One line for each change of the recipe.
-HISTORY = "history.jsonl"
 
 SELECTIONS = "selections"
 BUDGETS = "budgets"
@@ -125,7 +122,7 @@ class RunFile:
 
     @property
     def name(self) -> str:
-        """The key in the manifest's sections by split and arm: ``pool``, ``ARM.EXPERIMENT``."""
+        """The name in reports and messages: ``pool``, ``ARM.EXPERIMENT``."""
         if self.arm is None:
             return self.split
         return f"{self.arm.name}.{self.experiment}" if self.experiment else self.arm.name
@@ -159,7 +156,7 @@ def find_top_folder(path: str) -> str:
 
 
 def find_table_name(path: str) -> str:
-    """Return the name of a split's or an arm's table in the manifest's sections.
+    """Return the name of a split's or an arm's table (``RunFile.name``).
 
     Raises:
         GapftError: the path is not such a table.
@@ -174,7 +171,7 @@ def find_table_name(path: str) -> str:
 
 
 def judged_table_path(name: str) -> str:
-    """Return the path of the table with this name in the manifest (see ``find_table_name``)."""
+    """Return the path of the table with this name (see ``find_table_name``)."""
     arm, _ = _split_arm_name(name)
     return responses_path(name) if arm is None else f"{DECISIONS}/{name}{_TABLE}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.json_values import describe_change, diff_values
 from gapft_harness.core.records import Arm
 from gapft_harness.hooks.manager import Plugins
-from gapft_harness.recipe.conditions import Condition
-from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.manifest import Manifest
 
 #: Sections of a recipe that do not affect results: their changes are not reported.
 _IGNORED_SECTIONS = ("executor", "tracker", "notes", "description", "paper", "model")
@@ -69,21 +65,6 @@ def dump_result_settings(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def require_recorded_recipe(path: Path, recipe: Recipe, manifest: Manifest) -> None:
-    """Require that a run's recipe file equals the recipe in its manifest; commands write both.
-
-    Raises:
-        UserError: they differ; the message names the keys.
-    """
-    recorded = check_recipe(dict(manifest["recipe"]), f"{path / layout.MANIFEST}, recipe")
-    if differing := _list_recipe_differences(recorded, recipe):
-        raise UserError(
-            f"{path / layout.RECIPE}: differs from the recipe in {layout.MANIFEST}: "
-            f"{'; '.join(differing)}. Restore it; to change a run, give your own recipe to gapft "
-            "run. If a command was interrupted, run it again"
-        )
-
-
 def require_same_recipe(path: Path, stored: Recipe, recipe: Recipe, stages: Sequence[str]) -> None:
     """Require that a command without the select stage uses the run's recipe.
 
@@ -122,7 +103,7 @@ def _keep_chat_template(earlier: Recipe, recipe: Recipe) -> Recipe:
     return recipe.model_copy(update={"model": recipe.model.model_copy(update=kept_template)})
 
 
-def extend_recipe(earlier: Recipe, recipe: Recipe, trained: Mapping[Arm, Condition]) -> Recipe:
+def extend_recipe(earlier: Recipe, recipe: Recipe, trained: Collection[Arm]) -> Recipe:
     """Extend a recipe with conditions and seeds that the run has already trained.
 
     A report has every condition for every seed. To train nothing that was not requested, this adds
@@ -132,8 +113,8 @@ def extend_recipe(earlier: Recipe, recipe: Recipe, trained: Mapping[Arm, Conditi
     Args:
         earlier: the recipe of the run, which determines the order of conditions and seeds.
         recipe: the requested recipe.
-        trained: the arms with sealed adapters, each with the condition that chose its training
-            set.
+        trained: the arms that have an adapter. Conditions that the earlier recipe no longer has are
+            not added.
     """
     recipe = _keep_chat_template(earlier, recipe)
 
@@ -141,7 +122,7 @@ def extend_recipe(earlier: Recipe, recipe: Recipe, trained: Mapping[Arm, Conditi
         return tuple(name for name in dict.fromkeys((*earlier_names, *names)) if name in names)
 
     conditions = list(recipe.conditions)
-    for name in dict.fromkeys(arm.condition for arm in trained):
+    for name in earlier.conditions:
         if name not in conditions and all(Arm(name, seed) in trained for seed in recipe.seeds):
             conditions.append(name)
     seeds = list(recipe.seeds)
@@ -150,9 +131,7 @@ def extend_recipe(earlier: Recipe, recipe: Recipe, trained: Mapping[Arm, Conditi
             seeds.append(seed)
     if (len(conditions), len(seeds)) == (len(recipe.conditions), len(recipe.seeds)):
         return recipe
-    conditions_by_name = {arm.condition: condition for arm, condition in trained.items()} | {
-        **recipe.conditions
-    }
+    conditions_by_name = {**earlier.conditions, **recipe.conditions}
     return recipe.model_copy(
         update={
             "conditions": {

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, fields
 from itertools import groupby, islice
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.files import replace_file
@@ -40,6 +40,9 @@ from gapft_harness.run_directory.parquet import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
+
+#: The prefix of the reason of a verdict that comes from a log, not from the verifier.
+IMPORTED_PREFIX: Final = "the log's verdict"
 
 #: Problems in memory at a time when reading: one gold may be megabytes of packed tests.
 _PROBLEM_READ_BATCH = 64

@@ -11,8 +11,9 @@ from gapft_harness.core.records import Arm
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import Executor, Progress
 from gapft_harness.hooks.registration import SamplerTraits
-from gapft_harness.run_directory.directory import SPLITS, RunDirectory, Split
-from gapft_harness.stages.selection.stage import list_arms
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import SPLITS, RunDirectory, Split, list_arms
+from gapft_harness.stages.selection.choosing import count_slots
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,21 @@ class Context:
 
     def list_trainable_arms(self) -> list[Arm]:
         """List the recipe's arms that have a training budget."""
-        budgets = self.run.manifest()["budgets"]
-        return [arm for arm in list_arms(self.run.recipe) if arm.name in budgets]
+        return [arm for arm in list_arms(self.run.recipe) if self.run.has(layout.budget_path(arm))]
+
+
+def find_slots(run: RunDirectory) -> int | None:
+    """Return n, the slots of a matched selector, without replay; None before the states."""
+    record = run.outputs.read_records().get(layout.states_path("pool"))
+    return None if record is None else count_slots(run.recipe.budget.n, record.facts["states"])
+
+
+def is_selected(run: RunDirectory) -> bool:
+    """Return whether every arm has a training set and a budget, or there is nothing to train on."""
+    slots = find_slots(run)
+    return slots == 0 or (
+        slots is not None and all(run.has(layout.budget_path(arm)) for arm in list_arms(run.recipe))
+    )
 
 
 def require_selected(run: RunDirectory) -> None:
@@ -74,5 +88,5 @@ def require_selected(run: RunDirectory) -> None:
     Raises:
         UserError: it has not.
     """
-    if "n" not in run.manifest():
+    if not is_selected(run):
         raise UserError(f"{run.path}: nothing is selected yet; run gapft run --only select first")

@@ -29,7 +29,6 @@ from gapft_harness.hooks.protocols import (
 )
 from gapft_harness.hooks.registration import ExecutorTraits, SamplerTraits
 from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
-from gapft_harness.run_directory.recording import require_same_source
 from gapft_harness.run_directory.tables import read_problems
 from gapft_harness.stages.generation.generation import (
     TableInputs,
@@ -50,6 +49,7 @@ from gapft_harness.stages.generation.made_from import (
     hash_code,
     select_reported_model,
 )
+from gapft_harness.stages.integrity.same_search import require_same_source
 from gapft_harness.store.store import Store
 from gapft_harness.verification.judging import closing_verifier
 
@@ -148,8 +148,8 @@ class DecodeBuilder:
 
     Attributes:
         recipe: the recipe.
-        task: the task's facts, as in the manifest.
-        source: the description of the model that the search used, as in the manifest.
+        task: the task's facts.
+        source: the description of the model that the search used.
         plugins: the loaded plugins.
         machine: what ``describe_machine`` returned, for the machine of the jobs.
         operational: ``plugin_files``, ``store`` and ``run``, arguments of ``decode``.

@@ -7,23 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
-from gapft_harness.engine.run import Run
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, list_splits
-from gapft_harness.run_directory.manifest import record_warnings
-from gapft_harness.run_directory.recipe_changes import list_setting_changes
-from gapft_harness.stages.arm_facts import describe_training, record_selections
+from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, list_arms, list_splits
+from gapft_harness.run_directory.recorded import read_budgets
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment import Experiment, check_experiments, run_experiments
 from gapft_harness.stages.experiment.stage import build_view
-from gapft_harness.stages.recorded_outputs import build_runner, record_outputs
 from gapft_harness.stages.report import run_report_stage
+from gapft_harness.stages.running import build_runner, make_outputs
 from gapft_harness.stages.search.stage import run_search_stage
-from gapft_harness.stages.selection.stage import list_arms, list_replicate_warnings
+from gapft_harness.stages.selection.stage import list_replicate_warnings
 from gapft_harness.stages.steps import (
+    Selections,
     list_audit_steps,
     list_training_steps,
     make_selections,
@@ -40,10 +37,12 @@ def run_states_stage(context: Context) -> None:
     """Compute the states (G, S, U) of pool and audit, and the evidence kept for each problem."""
     run = context.run
     if keep := run.recipe.evidence.keep:
-        run.update_manifest(lambda manifest: manifest["task"].update({"keep": keep}))
+        task = run.task
+        task["keep"] = keep
+        run.update_facts(lambda facts: facts.update(task=task))
     view, runner = build_view(context), build_runner(context)
     require_current_searches(view)
-    record_outputs(context, make_states(view, runner, context.splits))
+    make_states(view, runner, context.splits)
 
 
 def run_select_stage(context: Context) -> None:
@@ -51,16 +50,13 @@ def run_select_stage(context: Context) -> None:
     run = context.run
     view, runner = build_view(context), build_runner(context)
     require_current_searches(view)
-    record_outputs(context, make_states(view, runner))
+    make_states(view, runner)
     selections = make_selections(view, runner)
-    has_new_settings = list_setting_changes(RunDirectory.open(run.path).recipe, run.recipe)
-    context.warn(run.record_changes(() if has_new_settings else [*dict.fromkeys(runner.changes)]))
-    if run.changes:
-        _remove_other_arms(context)
+    context.warn(run.record_recipe([*dict.fromkeys(runner.changes)]))
+    if run.changes or not selections.n:
+        _remove_other_arms(run, selections)
     run.write_recipe()
-    record_outputs(context, selections.outputs)
-    run.update_manifest(partial(record_selections, selections=selections, recipe=run.recipe))
-    for line in (*_describe_budgets(context), *list_replicate_warnings(run.recipe)):
+    for line in (*_describe_budgets(run), *list_replicate_warnings(run.recipe)):
         context.report_line(line)
     check_experiments(context, context.list_trainable_arms())
 
@@ -68,31 +64,26 @@ def run_select_stage(context: Context) -> None:
 def _remove_other_splits(run: RunDirectory) -> None:
     """Remove a calibration that a changed recipe no longer has; the store keeps it."""
     if CALIBRATION not in list_splits(run.recipe):
-        Run(run.path).remove([CALIBRATION])
-        run.unseal([layout.problems_path(CALIBRATION), layout.responses_path(CALIBRATION)])
+        run.outputs.remove([CALIBRATION])
 
 
-def _remove_other_arms(context: Context) -> None:
-    """Remove the outputs of arms that a changed recipe no longer has; the store keeps them."""
-    run, arms = context.run, list_arms(context.run.recipe)
-    places = {name: layout.parse_path(name) for name in run.manifest()["files"]}
-    others = [
-        name for name, place in places.items() if place and place.arm and place.arm not in arms
-    ]
-    others += [
-        layout.budget_path(place.arm)
-        for name in others
-        if (place := places[name]) and place.arm and place.kind == layout.SELECTIONS
-    ]
-    Run(run.path).remove(others)
-    run.unseal(others)
+def _remove_other_arms(run: RunDirectory, selections: Selections) -> None:
+    """Remove the outputs of arms without a training set; the store keeps them."""
+    places = {name: layout.parse_path(name) for name in run.outputs.read_records()}
+    run.outputs.remove(
+        [
+            name
+            for name, place in places.items()
+            if place and place.arm and place.arm not in selections.facts
+        ]
+    )
 
 
-def _describe_budgets(context: Context) -> Iterator[str]:
+def _describe_budgets(run: RunDirectory) -> Iterator[str]:
     """Yield a sentence for each distinct budget, with its conditions."""
-    budgets = context.run.manifest()["budgets"]
+    budgets = read_budgets(run)
     conditions_by_budget: dict[str, dict[str, None]] = {}
-    for arm in context.list_trainable_arms():
+    for arm in list_arms(run.recipe) if budgets else ():
         budget = budgets[arm.name]
         budget_text = f"n = {budget['n']:,}, N = {budget['exposures']:,}, J = {budget['steps']:,}"
         conditions_by_budget.setdefault(budget_text, {})[arm.condition] = None
@@ -111,16 +102,13 @@ def run_train_stage(context: Context) -> None:
     run = context.run
     require_current(build_view(context))
     check_packages(run.recipe, context.plugins)
-    warnings = list_reward_warnings(run.recipe, run.manifest()["task"], context.plugins)
-    run.update_manifest(partial(record_warnings, warnings=warnings))
+    warnings = list_reward_warnings(run.recipe, run.task, context.plugins)
+    run.update_facts(lambda facts: facts["warnings"].update(train=warnings))
     context.warn(warnings)
     view, runner = build_view(context), build_runner(context)
     steps = list_training_steps(view)
     missing = {step.key: step for step in divide_steps(context, runner.list_missing(steps))}
-    outputs = runner([replace(missing.get(step.key, step), name=step.name) for step in steps])
-    record_outputs(context, outputs)
-    training = describe_training(steps, outputs, view)
-    run.update_manifest(lambda manifest: manifest["training"].update(training))
+    runner([replace(missing.get(step.key, step), name=step.name) for step in steps])
     if reused := len({step.key for step in steps} - missing.keys()):
         context.report_line(f"train: {reused} reused, {len(missing)} new")
 
@@ -129,7 +117,7 @@ def run_audit_stage(context: Context) -> None:
     """Decode the audit with every arm's adapter."""
     require_current(build_view(context))
     view, runner = build_view(context), build_runner(context)
-    record_outputs(context, runner(list_audit_steps(view)))
+    make_outputs(context, runner, list_audit_steps(view))
 
 
 def _run_experiments_stage(context: Context) -> None:

@@ -1,4 +1,4 @@
-"""The report stage: write tables, figures and pages from sealed files; needs no plugins."""
+"""The report stage: write tables, figures and pages from finished files; needs no plugins."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import SOURCE, Gold
 from gapft_harness.engine.planner import Planner
-from gapft_harness.engine.run import Run
 from gapft_harness.hooks.checked import find_answer_reader
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import SPLITS, RunDirectory
-from gapft_harness.run_directory.recipe_changes import require_recorded_recipe, restrict_recipe
+from gapft_harness.run_directory.directory import SPLITS, RunDirectory, list_arms
+from gapft_harness.run_directory.recipe_changes import restrict_recipe
 from gapft_harness.stages.context import Context, require_selected
 from gapft_harness.stages.experiment import (
     find_experiments,
@@ -24,7 +23,6 @@ from gapft_harness.stages.experiment import (
     require_finished_steps,
 )
 from gapft_harness.stages.experiment.stage import build_view
-from gapft_harness.stages.selection.stage import list_arms
 from gapft_harness.stages.steps import list_audit_steps, list_training_steps, require_current
 from gapft_harness.verification.judging import closing_verifier, judge_once_each, verify_unique
 
@@ -45,54 +43,53 @@ def run_report_stage(context: Context) -> None:
 
 
 def build_report_inputs(context: Context) -> ReportInputs:
-    """Read the inputs of a report, check their hashes, and judge the audit by the other rule.
+    """Read the inputs of a report, check their contents, and judge the audit by the other rule.
 
     Raises:
         UserError: a file is missing or was changed (the recipe included).
     """
     from gapft_harness.report.reading.inputs import read_inputs
 
-    require_recorded_recipe(context.run.path, context.run.recipe, context.run.manifest())
+    context.run.require_recorded_recipe()
     shown_recipe = restrict_recipe(context.run.recipe, context.conditions, context.seeds)
     for experiment in find_experiments(context):
         if not {*experiment.conditions(context.run.recipe)} <= {*shown_recipe.conditions}:
             shown_recipe = shown_recipe.without_experiment(experiment.name)
     context = replace(context, run=RunDirectory(context.run.path, shown_recipe))
     run = context.run
-    require_sealed(run)
+    require_finished(context)
     _require_current_arms(context)
     require_finished_steps(context)
-    manifest = run.manifest() | {"recipe": shown_recipe.model_dump(mode="json")}
     left_out: dict[str, list[str]] = {}
     for arm in run.find_trained_arms():
         if arm not in list_arms(shown_recipe):
             left_out.setdefault(arm.condition, []).append(str(arm.seed))
+    notes = []
     if left_out:
         descriptions = (f"{name} (seeds {', '.join(seeds)})" for name, seeds in left_out.items())
-        line = (
+        notes.append(
             "trained, but not in this report, which has every condition for every seed: "
             f"{'; '.join(descriptions)}"
         )
-        manifest["warnings"].append(line)
-        context.warn([line])
-    inputs = read_inputs(run.path, manifest, list_report_parts(find_experiments(context)))
+        context.warn(notes)
+    inputs = read_inputs(run, list_report_parts(find_experiments(context)), notes)
     return replace(inputs, other_rule=judge_by_other_rule(inputs, context.plugins))
 
 
-def require_sealed(run: RunDirectory) -> None:
-    """Check the hashes of all files that a report reads, for the arms of the run's recipe.
+def require_finished(context: Context) -> None:
+    """Check the contents of all files that a report reads, for the arms of the run's recipe.
 
     Raises:
         UserError: a file is missing or was changed.
     """
+    run = context.run
     require_selected(run)
     for split in SPLITS:
         for table in (layout.problems_path, layout.responses_path, layout.states_path):
-            run.sealed(table(split))
-    budgets = run.manifest()["budgets"]
-    for arm in (arm for arm in list_arms(run.recipe) if arm.name in budgets):
-        run.sealed(layout.selection_path(arm))
-        run.sealed(layout.decisions_path(arm))
+            run.file(table(split))
+    for arm in context.list_trainable_arms():
+        run.file(layout.selection_path(arm))
+        run.file(layout.decisions_path(arm))
 
 
 def _require_current_arms(context: Context) -> None:
@@ -107,13 +104,13 @@ def _require_current_arms(context: Context) -> None:
     needed = [("trainer", name) for name in run.recipe.list_trainers()]
     needed += [
         ("sampler", run.recipe.model.backend),
-        ("verifier", run.manifest()["task"]["verifier"]),
+        ("verifier", run.task["verifier"]),
     ]
     if not all(plugins.has(kind, name) for kind, name in needed):
         return
     view, free_parts = build_view(context), ("machine", "code")
     require_current(view, free_parts)
-    planner = Planner(Run(run.path), free_parts=free_parts)
+    planner = Planner(run.outputs, free_parts=free_parts)
     planner([*list_training_steps(view), *list_audit_steps(view)])
     for name, reason in planner.new.items():
         raise UserError(

@@ -14,10 +14,10 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm, Budget
 from gapft_harness.engine.outputs import NotKnownYet, Output, Unknown
 from gapft_harness.engine.planner import Planner
-from gapft_harness.engine.run import Run
 from gapft_harness.engine.step import Step
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import SPLITS
+from gapft_harness.run_directory.directory import SPLITS, list_arms
+from gapft_harness.run_directory.recorded import read_source
 from gapft_harness.stages.context import require_selected
 from gapft_harness.stages.experiment.view import View
 from gapft_harness.stages.generation.generation import read_decoding
@@ -28,7 +28,6 @@ from gapft_harness.stages.selection.stage import (
     build_budget_step,
     build_select_step,
     find_original,
-    list_arms,
     require_equal_budgets,
 )
 from gapft_harness.stages.train.stage import TrainingSteps
@@ -80,7 +79,7 @@ def make_selections(view: View, make: Make) -> Selections:
     if not n:
         return Selections(0)
     slots = count_condition_slots(recipe, lambda name: _count_states(view, recipe.find_k(name)))
-    limit = read_decoding(view.manifest()["task"]).max_gen_toks
+    limit = read_decoding(view.run.task).max_gen_toks
     arms = list_arms(recipe)
     steps = []
     for arm in arms:
@@ -123,7 +122,7 @@ def require_current(view: View, free_parts: tuple[str, ...] = ("machine",)) -> N
     """
     require_selected(view.run)
     require_current_searches(view, free_parts)
-    planner = Planner(Run(view.run.path), free_parts=free_parts)
+    planner = Planner(view.run.outputs, free_parts=free_parts)
     make_states(view, planner)
     with contextlib.suppress(NotKnownYet):  # the output that is missing is named below
         make_selections(view, planner)
@@ -132,7 +131,7 @@ def require_current(view: View, free_parts: tuple[str, ...] = ("machine",)) -> N
 
 def require_current_searches(view: View, free_parts: tuple[str, ...] = ("machine",)) -> None:
     """Require that searches were made with the recipe's settings; see ``require_current``."""
-    planner = Planner(Run(view.run.path), free_parts=free_parts)
+    planner = Planner(view.run.outputs, free_parts=free_parts)
     planner(list_search_steps(view.run, view.plugins))
     _refuse_new(view, planner)
 
@@ -159,8 +158,8 @@ def list_training_steps(view: View) -> list[Step]:
     """List the steps that train the adapters of the view's arms."""
     builder = TrainingSteps(
         view.recipe,
-        view.manifest()["task"],
-        view.manifest()["source"],
+        view.run.task,
+        read_source(view.run),
         view.plugins,
         view.plugin_files,
         view.run.path.resolve(),

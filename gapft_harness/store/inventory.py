@@ -13,7 +13,7 @@ from gapft_harness.core.errors import GapftError
 from gapft_harness.core.files import PARTIAL
 from gapft_harness.store.store import Store
 
-_MANIFEST, _RECORDS, _RECIPE = "manifest.json", "run.json", "recipe.yaml"
+_RECORDS, _RECIPE = "run.json", "recipe.yaml"
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,9 @@ def list_groups(store: Store, runs: Iterable[Path]) -> list[GroupSummary]:
     run_names = {}
     for run in runs:
         run_names[str(run.resolve())] = run.name
-        manifest = _read_object(run / _MANIFEST)
-        keys = [key for keys in manifest.get("stored", {}).values() for key in keys]
-        keys += [record.get("place", "") for record in _read_object(run / _RECORDS).values()]
+        records = _read_object(run / _RECORDS).get("outputs", {}).values()
+        keys = [key for record in records for key in record["facts"].get("stored", ())]
+        keys += [record["place"] for record in records]
         for key in keys:
             users_by_group.setdefault(key, set()).add(run.name)
     summaries = []

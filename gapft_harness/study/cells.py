@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gapft_harness.analysis.scaling import FIXED
 from gapft_harness.core.errors import GapftError, UserError, describe_error
+from gapft_harness.core.files import sha256_cached
 from gapft_harness.core.records import Arm
 from gapft_harness.experiments.scaling.report import ScaledRun, read_scaled_run
 from gapft_harness.recipe.recipe import Recipe
@@ -16,7 +17,9 @@ from gapft_harness.report.reading.adapters import read_choice
 from gapft_harness.report.reading.inputs import ReportInputs, read_inputs
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory
-from gapft_harness.run_directory.recipe_changes import require_recorded_recipe, restrict_recipe
+from gapft_harness.run_directory.recipe_changes import restrict_recipe
+from gapft_harness.run_directory.recorded import read_budgets
+from gapft_harness.stages.context import find_slots
 from gapft_harness.study.protocol import (
     Protocol,
     require_equal,
@@ -26,7 +29,7 @@ from gapft_harness.study.protocol import (
 )
 from gapft_harness.study.recipe import StudyRecipe
 
-#: Errors of readers where a manifest or a table, and its hash, were changed by hand.
+#: Errors of readers where records or a table, and its hash, were changed by hand.
 _DAMAGE_ERRORS = (AttributeError, KeyError, OSError, TypeError, ValueError)
 
 
@@ -41,7 +44,7 @@ class Cell:
         protocol: the settings that must be the same in every cell; empty where they are unknown.
         inputs: the inputs of its report, with only the study's conditions and seeds; None where
             the cell is incomplete.
-        files: the hashes of the sealed tables behind ``inputs``, by name.
+        files: the hashes of the tables behind ``inputs``, by name.
         scaled: the scaled adapters of its environments; None: the run scales none.
     """
 
@@ -80,9 +83,9 @@ def _read_complete(study: StudyRecipe, cell: Cell, run: RunDirectory) -> Cell:
     Raises:
         GapftError: a condition, seed or table is missing, or a file was changed.
     """
-    recipe, manifest = run.recipe, run.manifest()
-    require_recorded_recipe(run.path, recipe, manifest)
-    if manifest.get("n") == 0 and not manifest["budgets"]:
+    recipe = run.recipe
+    run.require_recorded_recipe()
+    if find_slots(run) == 0:
         raise UserError("the search found nothing to train on")
     reduced = restrict_recipe(recipe, study.conditions, study.seeds)
     conditions = {name: reduced.conditions[name] for name in study.conditions}
@@ -92,19 +95,18 @@ def _read_complete(study: StudyRecipe, cell: Cell, run: RunDirectory) -> Cell:
     of_arm = (layout.selection_path, layout.decisions_path)
     tables = [table(split) for split in SPLITS for table in of_split]
     tables += [table(arm) for arm in arms for table in of_arm]
-    for table in tables:
-        run.sealed(table)
+    files = {table: sha256_cached(run.file(table)) for table in tables}
     scaled = _read_scaled(study, cell.name, run, recipe)
-    if others := [arm.name for arm in run.find_trained_arms() if arm not in arms]:
-        manifest["warnings"].append(f"trained, but not compared in this study: {', '.join(others)}")
-    inputs = read_inputs(run.path, manifest | {"recipe": reduced.model_dump(mode="json")})
+    others = [arm.name for arm in run.find_trained_arms() if arm not in arms]
+    notes = [f"trained, but not compared in this study: {', '.join(others)}"] if others else []
+    inputs = read_inputs(RunDirectory(run.path, reduced), notes=notes)
     protocol = select_task_protocol(inputs.task) | select_audit_protocol(inputs)
     return replace(
         cell,
         fault="",
         protocol=cell.protocol | protocol,
         inputs=inputs,
-        files={table: manifest["files"][table] for table in tables},
+        files=files,
         scaled=scaled,
     )
 
@@ -122,17 +124,17 @@ def _read_scaled(
     """
     if "scaling" not in recipe.experiments:
         return None
-    manifest = run.manifest()
+    budgets = read_budgets(run)
     environments: dict[tuple[int, int], str] = {}
     for condition in study.conditions:
-        slots = manifest["budgets"][Arm(condition, study.seeds[0]).name]["n"]
+        slots = budgets[Arm(condition, study.seeds[0]).name]["n"]
         environments.setdefault((recipe.find_k(condition), slots), condition)
     arms = [Arm(condition, seed) for condition in environments.values() for seed in study.seeds]
     for arm in arms:
-        run.sealed(layout.arm_path(layout.SCALED, arm))
+        run.file(layout.arm_path(layout.SCALED, arm))
         for scale in {read_choice(run.path, arm)["scale"], FIXED} - {0.0}:
-            run.sealed(layout.scaled_decisions_path(arm, scale))
-    scaled = read_scaled_run(run.path, manifest, arms)
+            run.file(layout.scaled_decisions_path(arm, scale))
+    scaled = read_scaled_run(run, arms)
     assert scaled is not None
     return replace(scaled, name=name)
 

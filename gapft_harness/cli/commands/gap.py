@@ -215,9 +215,8 @@ def _measure_task(
     from gapft_harness.gap.page import build_task_page
     from gapft_harness.gap.prospects import advise
     from gapft_harness.outcomes.searches import compute_search
-    from gapft_harness.run_directory.directory import RunDirectory
+    from gapft_harness.run_directory.directory import RunDirectory, list_recorded_include_paths
     from gapft_harness.run_directory.lock import hold_run_lock
-    from gapft_harness.run_directory.manifest import list_recorded_include_paths
 
     for stage in ("search", "states"):
         run_stages_alone([stage], path, choice)

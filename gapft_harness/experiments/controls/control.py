@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -209,29 +208,25 @@ class ControlPart(api.Part):
         self.name = control.name
         self.title = control.title
 
-    def read(
-        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
-    ) -> ControlFindings | None:
+    def read(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> ControlFindings | None:
         """Read the training sets of the compared conditions."""
-        if self.name not in manifest["recipe"].get("experiments", {}) or not arms:
+        if self.name not in run.recipe.experiments or not arms:
             return None
         trained = {arm.condition for arm in arms}
         conditions = {
-            name: condition
-            for name, condition in api.conditions_of(manifest["recipe"]).items()
-            if name in trained
+            name: condition for name, condition in run.recipe.conditions.items() if name in trained
         }
         pairs = self.control.find_pairs(conditions)
         compared = {name for pair in pairs for name in (pair.condition, pair.against)}
         slots = {
             arm: Counter(
-                api.read_columns(run_path / layout.selection_path(arm), ("state",))["state"]
+                api.read_columns(run.path / layout.selection_path(arm), ("state",))["state"]
             )
             for arm in sorted(arms, key=lambda arm: arm.seed)
             if arm.condition in compared
         }
         kept = {
-            gold: count_kept_slots(run_path, conditions, api.Arm(pair.against, gold.seed), gold)
+            gold: count_kept_slots(run.path, conditions, api.Arm(pair.against, gold.seed), gold)
             for pair in self.control.find_gold_pairs(conditions)
             for gold in slots
             if gold.condition == pair.condition

@@ -37,7 +37,7 @@ class ScalingExperiment(api.Experiment):
         if not view.has(layout.responses_path(api.CALIBRATION)):
             return
         settings = self.settings(view.recipe)
-        solved = view.manifest()["verdict_counts"][api.CALIBRATION].get("pass", 0)
+        solved = view.output(api.CALIBRATION).facts["verdicts"].get("pass", 0)
         bound = min(compute_simultaneous_bounds([0] * len(SCALES), solved, settings.level))
         if bound > settings.tolerance:
             yield (

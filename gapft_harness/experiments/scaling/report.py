@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -87,23 +86,20 @@ class ScaledRun:
         return environments
 
 
-def read_scaled_run(
-    run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
-) -> ScaledRun | None:
+def read_scaled_run(run: api.RunDirectory, arms: Sequence[api.Arm]) -> ScaledRun | None:
     """Read the scaled decisions of a run; None if it scales no adapters or has no arms.
 
     Args:
-        run_path: the run directory.
-        manifest: its manifest.
+        run: the run.
         arms: the arms to read, in the order of the report.
 
     Raises:
         GapftError: the tables contain different problems.
     """
-    recipe = manifest["recipe"]
-    if "scaling" not in recipe["experiments"] or not arms:
+    if "scaling" not in run.recipe.experiments or not arms:
         return None
-    audit = read_verdicts(run_path / layout.responses_path("audit"), recipe["search"]["k"])
+    run_path = run.path
+    audit = read_verdicts(run_path / layout.responses_path("audit"), run.recipe.search.k)
     ids = api.read_columns(run_path / layout.problems_path("audit"), ("problem_id",))["problem_id"]
 
     def read_at_scale(arm: api.Arm, scale: float) -> NDArray[np.bool_]:
@@ -119,7 +115,9 @@ def read_scaled_run(
         scales = {"source": 0.0, "trained": 1.0, "fixed": FIXED, "chosen": choice["scale"]}
         passed = {name: read_at_scale(arm, scale) for name, scale in scales.items()}
         checkpoints.append(ScaledArm(arm, choice, passed))
-    return ScaledRun(recipe["name"], np.array(ids, dtype=np.str_), audit.states, tuple(checkpoints))
+    return ScaledRun(
+        run.recipe.name, np.array(ids, dtype=np.str_), audit.states, tuple(checkpoints)
+    )
 
 
 def build_tables(
@@ -309,11 +307,9 @@ class ScalingPart(api.Part):
     title = "Adapter scaling"
     after = "Where the change comes from"
 
-    def read(
-        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
-    ) -> ScaledRun | None:
+    def read(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> ScaledRun | None:
         """Read the decisions of the adapters at the compared scales."""
-        return read_scaled_run(run_path, manifest, arms)
+        return read_scaled_run(run, arms)
 
     def compute(self, inputs: api.ReportInputs, read: ScaledRun) -> list[api.Table]:
         """Build the tables; each condition is an environment, without a common mean."""

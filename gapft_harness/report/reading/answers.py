@@ -47,7 +47,7 @@ def answers_or_why(
 
     Args:
         run_path: the run directory.
-        task: the manifest's section of that name.
+        task: the task's facts.
         tables: as for ``read_answers``.
 
     Raises:
@@ -64,7 +64,7 @@ def read_answers(run_path: Path, task: Mapping[str, Any], tables: Mapping[Arm, s
 
     Args:
         run_path: the run directory.
-        task: the manifest's section of that name.
+        task: the task's facts.
         tables: the trained models whose answers are read, besides the source's, with the tables of
             their decisions, as ``adapters.find_tables`` returns them.
 

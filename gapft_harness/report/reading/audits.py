@@ -226,7 +226,7 @@ def read_arm(
     Args:
         run_path: the run directory.
         arm: condition and training seed.
-        budgets: the manifest's budgets by arm.
+        budgets: the facts of training sets and budgets, by arm.
         ids: the audit's problems, shape (P,).
 
     Raises:

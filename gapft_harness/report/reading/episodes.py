@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.records import SOURCE, Arm
-from gapft_harness.report.reading.audits import find_deployment
 from gapft_harness.report.reading.columns import DEPLOYED
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.manifest import Manifest
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.recorded import read_judged_facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,22 +79,23 @@ class EpisodeFacts:
 _PROBLEMS_NAMED = 5
 
 
-def read_episodes(run_path: Path, manifest: Manifest, arms: Sequence[Arm]) -> EpisodeFacts | None:
+def read_episodes(run: RunDirectory, arms: Sequence[Arm]) -> EpisodeFacts | None:
     """Read the audit's episodes; return None where a decode is one response, executed once."""
-    episode = manifest["task"]["episode"]
-    attempts: int = episode["attempts"]
-    repeats = _read_repeats(manifest["executions"]) if episode["executions"] > 1 else None
+    episode = run.task["episode"]
+    attempts, repeats = episode["attempts"], None
+    if episode["executions"] > 1:
+        repeats = _read_repeats(read_judged_facts(run, "executions"))
     if attempts == 1:
         return EpisodeFacts(1, (), repeats) if repeats else None
-    table = run_path / layout.responses_path("audit")
-    kind = "greedy" if find_deployment(manifest["recipe"]) is None else "deployment"
+    table = run.path / layout.responses_path("audit")
+    kind = "greedy" if run.recipe.search.deployment is None else "deployment"
     counts = [
         _count_episodes(SOURCE, kind, [table], DEPLOYED, attempts),
         _count_episodes(SOURCE, "samples", [table], [("index", ">=", 0)], attempts),
     ]
     tables: dict[str, list[Path]] = {}
     for arm in arms:
-        tables.setdefault(arm.condition, []).append(run_path / layout.decisions_path(arm))
+        tables.setdefault(arm.condition, []).append(run.path / layout.decisions_path(arm))
     counts += [
         _count_episodes(condition, kind, files, DEPLOYED, attempts)
         for condition, files in tables.items()

@@ -1,4 +1,4 @@
-"""Read the inputs of a report: a run's sealed files as typed arrays. No statistics."""
+"""Read the inputs of a report: a run's finished files as typed arrays. No statistics."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from gapft_harness.core.records import SOURCE, Arm, State
+from gapft_harness.engine.run import RECORDS
 from gapft_harness.recipe.conditions import conditions_of
 from gapft_harness.recipe.sections import Deployment
 from gapft_harness.report.reading.audits import (
@@ -28,8 +29,15 @@ from gapft_harness.report.reading.failures import Failures, count_statuses, read
 from gapft_harness.report.reading.published import PublishedValue, measure_search
 from gapft_harness.report.reading.texts import AuditTexts
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import SPLITS, require_consistent
-from gapft_harness.run_directory.manifest import ImportFacts, Manifest
+from gapft_harness.run_directory.directory import SPLITS, RunDirectory, require_consistent
+from gapft_harness.run_directory.recorded import (
+    ImportFacts,
+    list_warnings,
+    read_budgets,
+    read_judged_facts,
+    read_source,
+    read_training,
+)
 
 __all__ = [
     "PASS",
@@ -69,11 +77,10 @@ class ReportInputs:
         judged_by: the verifier's description of itself for the same names, such as a sandbox's
             tier.
         training: the trainer's facts on every arm.
-        warnings: sentences from earlier stages; warnings about imports follow from the sealed
-            tables, whatever the manifest has.
+        warnings: sentences from earlier stages.
         imported: by split, the origin of imported responses.
         seconds: wall time of earlier stages.
-        days: the days on which the stages sealed their files, such as ``2026-11-23``, ascending.
+        days: the days on which the stages made their outputs, such as ``2026-11-23``, ascending.
         versions: versions of the packages that made the run.
         endings: how the responses of ``pool``, ``audit``, ``SOURCE`` (the deployment decodes of the
             audit) and every arm ended.
@@ -125,33 +132,35 @@ class ReportInputs:
         return next((loaded.data for loaded in self.parts if loaded.part.name == name), None)
 
 
-def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -> ReportInputs:
-    """Read a run's sealed tables. The caller has checked their hashes.
+def read_inputs(
+    run: RunDirectory, parts: Sequence[Any] = (), notes: Sequence[str] = ()
+) -> ReportInputs:
+    """Read a run's finished tables. The caller has checked their contents.
 
     Args:
-        run_path: the run directory.
-        manifest: the run's manifest.
+        run: the run, with the recipe of the report.
         parts: experiments' parts (``report.part.Part``); parts without data are left out.
+        notes: further warnings.
 
     Raises:
         GapftError: the tables contradict each other.
     """
-    recipe, budgets = manifest["recipe"], manifest["budgets"]
+    run_path, budgets, facts = run.path, read_budgets(run), run.facts()
+    recipe = run.recipe.model_dump(mode="json")
     k = recipe["search"]["k"]
     audit = read_audit(run_path, k)
     # The time of this stage is unknown while it writes, and would change the page each time.
-    stages = {name: item for name, item in manifest["stages"].items() if name != "report"}
+    stages = {name: item for name, item in facts["stages"].items() if name != "report"}
     conditions, seeds = tuple(recipe["conditions"]), tuple(sorted(recipe["seeds"]))
     arms = [Arm(condition, seed) for condition in conditions for seed in seeds] if budgets else []
-    imported = manifest.get("imported", {})
-    splits = ("pool", "audit", "calibration")
+    verdict_counts = read_judged_facts(run, "verdicts")
     judged_tables = {split: layout.responses_path(split) for split in SPLITS}
     judged_tables[SOURCE] = layout.responses_path("audit")
     judged_tables |= {arm.name: layout.decisions_path(arm) for arm in arms}
     pool_states, pool_recovered = _read_pool(run_path / layout.states_path("pool"), k)
     inputs = ReportInputs(
         recipe=recipe,
-        task=manifest["task"],
+        task=run.task,
         k=k,
         conditions=conditions if arms else (),
         seeds=seeds,
@@ -159,44 +168,42 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
         pool_recovered=pool_recovered,
         audit=audit,
         arms=tuple(read_arm(run_path, arm, budgets, audit.ids) for arm in arms),
-        source=manifest["source"],
-        verdict_counts=manifest["verdict_counts"],
+        source=read_source(run),
+        verdict_counts=verdict_counts,
         judged_by={
-            name: description for name, description in manifest["judged_by"].items() if description
+            name: description
+            for name, description in read_judged_facts(run, "judged_by").items()
+            if description
         },
-        training=manifest["training"],
-        warnings=tuple(manifest["warnings"]),
-        imported={split: imported[split] for split in splits if split in imported},
+        training=read_training(run),
+        warnings=(*list_warnings(run), *notes),
+        imported=read_judged_facts(run, "imported"),
         seconds={name: entry["seconds"] for name, entry in stages.items()},
         days=tuple(sorted({entry["day"] for entry in stages.values()})),
-        versions=manifest["versions"],
+        versions=facts["versions"],
         endings=read_endings(
-            {
-                name: run_path / table
-                for name, table in judged_tables.items()
-                if table in manifest.get("files", ())
-            }
+            {name: run_path / table for name, table in judged_tables.items() if run.has(table)}
         ),
-        episodes=read_episodes(run_path, manifest, arms),
+        episodes=read_episodes(run, arms),
         parts=tuple(
             LoadedPart(part, part_data)
             for part in parts
-            if (part_data := part.read(run_path, manifest, arms)) is not None
+            if (part_data := part.read(run, arms)) is not None
         ),
-        failures=read_failures(run_path, manifest["verdict_counts"], [arm.name for arm in arms]),
+        failures=read_failures(run_path, verdict_counts, [arm.name for arm in arms]),
         paper=tuple(item for split in SPLITS for item in measure_search(run_path, recipe, split)),
         texts=AuditTexts(run_path),
     )
     _check_slots(inputs)
-    _check_counts(run_path, manifest, ("pool", "audit", *(arm.name for arm in arms)))
+    _check_counts(run, verdict_counts, ("pool", "audit", *(arm.name for arm in arms)))
     return inputs
 
 
 def _check_slots(inputs: ReportInputs) -> None:
     """Check that every matched arm has as many slots as its comparison group.
 
-    The group's n follows from the recipe and the pool's sealed states, and an arm's n is sealed
-    with its training set, so an edited manifest cannot make an unfair comparison look fair.
+    The group's n follows from the recipe and the pool's states, and an arm's n from its training
+    set, so an edited record cannot make an unfair comparison look fair.
 
     Raises:
         GapftError: an arm has a different number of slots.
@@ -211,27 +218,29 @@ def _check_slots(inputs: ReportInputs) -> None:
         slots = (size if isinstance(size, int) else counts[size]) + budget["replay"]
         require_consistent(
             not trained.matched or trained.budget.n == slots,
-            f"manifest.json: the budget of {trained.arm.name} is recorded as matched, but its "
-            f"sealed training set has {trained.budget.n} slots; recipe and pool require {slots}. "
-            "Restore the manifest",
+            f"{RECORDS}: the budget of {trained.arm.name} is recorded as matched, but its "
+            f"training set has {trained.budget.n} slots; recipe and pool require {slots}. "
+            f"Restore {RECORDS}",
         )
 
 
-def _check_counts(run_path: Path, manifest: Manifest, names: Sequence[str]) -> None:
-    """Check the manifest's counts of verdicts against the sealed tables.
+def _check_counts(
+    run: RunDirectory, verdict_counts: Mapping[str, Mapping[str, int]], names: Sequence[str]
+) -> None:
+    """Check the recorded counts of verdicts against the tables.
 
     Raises:
         GapftError: they differ.
     """
     for name in names:
-        recorded, table = manifest["verdict_counts"].get(name), layout.judged_table_path(name)
-        if recorded is None or table not in manifest.get("files", ()):
+        recorded, table = verdict_counts.get(name), layout.judged_table_path(name)
+        if recorded is None:
             continue
-        counted = count_statuses(run_path / table)
+        counted = count_statuses(run.path / table)
         require_consistent(
             {status: count for status, count in recorded.items() if count} == counted,
-            f"manifest.json: verdict_counts of {name} are {recorded}, but {table} has {counted}; "
-            "restore the manifest",
+            f"{RECORDS}: the verdicts of {name} are {recorded}, but {table} has {counted}; "
+            f"restore {RECORDS}",
         )
 
 

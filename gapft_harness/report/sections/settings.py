@@ -18,7 +18,7 @@ from gapft_harness.report.reading.inputs import ReportInputs
 
 _REPRODUCE = (
     "The run's folder has the resolved recipe, every response with its exact token ids, the "
-    "selections, the adapters, and the hashes of all of them (manifest.json). In it, "
+    "selections, the adapters, and the hashes of all of them (run.json). In it, "
     "gapft run recipe.yaml --run-dir NEW_FOLDER runs everything again, and "
     "gapft run . --only report writes this report again."
 )
@@ -70,7 +70,7 @@ def _collect_facts(inputs: ReportInputs) -> dict[str, Any]:
 def _build_training_facts(inputs: ReportInputs) -> Table:
     """Build the table of the trainer's facts on every arm: trainers report different facts.
 
-    Measured times are only in the manifest, so that two runs give the same tables.
+    Measured times are only in run.json, so that two runs give the same tables.
     """
     rows = [
         {"arm": trained.arm.name, "fact": row["setting"], "value": row["value"]}

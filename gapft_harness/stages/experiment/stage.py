@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.engine.outputs import NotKnownYet
 from gapft_harness.engine.planner import Planner
-from gapft_harness.engine.run import Run
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.manifest import Manifest, record_warnings
 from gapft_harness.stages.context import Context, require_selected
 from gapft_harness.stages.experiment.loading import find_experiments
 from gapft_harness.stages.experiment.protocol import Experiment
 from gapft_harness.stages.experiment.view import RUN_FOLDERS, View
-from gapft_harness.stages.recorded_outputs import build_runner, record_outputs
+from gapft_harness.stages.running import build_runner, make_outputs
 
 
 def check_experiments(context: Context, arms: Iterable[Arm]) -> None:
@@ -29,25 +26,19 @@ def check_experiments(context: Context, arms: Iterable[Arm]) -> None:
     Raises:
         UserError: the search or the selection does not fit an experiment of the recipe.
     """
-    view = View(context.run, context.plugins, arms)
+    run, view = context.run, View(context.run, context.plugins, arms)
+    warnings: list[str] = []
     for experiment in find_experiments(context):
         for fault in experiment.faults(view):
             raise UserError(f"key 'experiments.{experiment.name}': {fault}")
         prefix = f"experiment {experiment.name}: "
-        warnings = [prefix + line for line in experiment.warnings(view)]
-        context.warn(line for line in warnings if line not in context.run.manifest()["warnings"])
-        # before the selection an experiment knows too little to withdraw an earlier warning
-        replaced = prefix if view.arms() else ""
-        context.run.update_manifest(partial(_record_warnings, prefix=replaced, warnings=warnings))
-
-
-def _record_warnings(manifest: Manifest, prefix: str, warnings: list[str]) -> None:
-    """Record warnings; earlier ones with the prefix (if not empty) stay only if still given."""
-    earlier = manifest["warnings"]
-    manifest["warnings"] = [
-        line for line in earlier if not prefix or line in warnings or not line.startswith(prefix)
-    ]
-    record_warnings(manifest, warnings)
+        warnings += [prefix + line for line in experiment.warnings(view)]
+    earlier = run.facts()["warnings"].get("experiments", [])
+    context.warn(line for line in warnings if line not in earlier)
+    # before the selection an experiment knows too little to withdraw an earlier warning
+    kept = [] if view.arms() else earlier
+    lines = [*dict.fromkeys([*kept, *warnings])]
+    run.update_facts(lambda facts: facts["warnings"].update(experiments=lines))
 
 
 def build_view(context: Context) -> View:
@@ -68,15 +59,12 @@ def run_experiments(context: Context) -> None:
     view, runner = build_view(context), build_runner(context)
     for experiment in find_experiments(context):
         for steps in experiment.steps(view):
-            outputs = runner(steps)
-            record_outputs(context, outputs)
-            view.add(outputs)
+            view.add(make_outputs(context, runner, steps))
     others = sorted(
         name for name in runner.run.read_records().keys() - runner.requested if _is_own(name)
     )
     if others:
         runner.run.remove(others)
-        context.run.unseal(others)
         context.report_line(
             f"experiments: removed files that are no longer needed: {', '.join(others)}"
         )
@@ -103,8 +91,11 @@ def require_finished_steps(context: Context) -> None:
     Raises:
         UserError: output is missing, was changed, or was made with other settings.
     """
-    task, run = context.run.manifest()["task"], Run(context.run.path)
-    needed = (("sampler", context.run.recipe.model.backend), ("verifier", task["verifier"]))
+    run = context.run.outputs
+    needed = [
+        ("sampler", context.run.recipe.model.backend),
+        ("verifier", context.run.task["verifier"]),
+    ]
     if not all(context.plugins.has(kind, name) for kind, name in needed):
         for name in run.read_records():
             run.path(name)
@@ -129,7 +120,7 @@ def count_finished_steps(experiment: Experiment, view: View) -> tuple[int, int]:
         experiment: the experiment.
         view: the run.
     """
-    planner = Planner(Run(view.run.path))
+    planner = Planner(view.run.outputs)
     try:
         for steps in experiment.steps(view):
             view.add(planner(steps))

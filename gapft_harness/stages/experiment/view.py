@@ -9,7 +9,6 @@ from typing import Any
 
 from gapft_harness.core.records import SOURCE, Arm
 from gapft_harness.engine.outputs import Output, Unknown
-from gapft_harness.engine.run import Record, Run
 from gapft_harness.engine.step import Input, Step
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import Executor
@@ -17,9 +16,9 @@ from gapft_harness.hooks.registration import SamplerTraits
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.manifest import Manifest
-from gapft_harness.run_directory.recording import require_same_rules
+from gapft_harness.run_directory.recorded import read_judged_facts, read_source
 from gapft_harness.stages.decode import DecodeBuilder, build_decoder, decode
+from gapft_harness.stages.integrity.same_search import require_same_rules
 from gapft_harness.stages.search.states import Window, compute_states
 
 #: Folders of a run that experiments must not write to.
@@ -63,13 +62,9 @@ class View:
         """Return the run's arms; empty before the selection."""
         return self._arms
 
-    def manifest(self) -> Manifest:
-        """Return the run's manifest."""
-        return self.run.manifest()
-
     def has(self, file: str) -> bool:
         """Return whether the run has a finished file or folder of this name."""
-        return file in self.manifest()["files"]
+        return self.run.has(file)
 
     def file(self, file: str) -> Path:
         """Return the path of a finished file or folder, after checking its content.
@@ -97,8 +92,8 @@ class View:
                 f"{self.run.path / file}: does not exist yet; run the stage that makes it first "
                 "(gapft run runs all stages)"
             )
-        record = self._records.get(file)
-        return Output(self.run.sealed(file), record.facts if record else {})
+        record = self.run.outputs.read_records().get(file)
+        return Output(self.run.file(file), record.facts if record else {})
 
     def add(self, outputs: Mapping[str, Output | Unknown]) -> None:
         """Add the outputs of steps, for the steps that follow."""
@@ -195,7 +190,7 @@ class View:
             split: the split.
         """
         recipe = self.recipe
-        keep = recipe.evidence.keep or self.manifest()["task"].get("keep", "")
+        keep = recipe.evidence.keep or self.run.task["keep"]
         code = self.plugins.find_code_hash("response rule", keep)
         samples = window or Window(0, recipe.search.k)
         return Step(
@@ -210,17 +205,12 @@ class View:
         )
 
     @cached_property
-    def _records(self) -> Mapping[str, Record]:
-        return Run(self.run.path).read_records()
-
-    @cached_property
     def _decoder(self) -> DecodeBuilder:
-        manifest = self.manifest()
-        task, source = manifest["task"], manifest["source"]
+        task = self.run.task
         decoder = build_decoder(
             self.recipe,
             task,
-            source,
+            read_source(self.run),
             self.run.path,
             self.plugins,
             self.plugin_files,
@@ -228,7 +218,7 @@ class View:
         )
         if self._executor is not None and not self.plugins.can_rejudge(task["verifier"]):
             described = decoder.machine["verifier"]["describes"]
-            require_same_rules(manifest, "the decodes", described)
+            require_same_rules(read_judged_facts(self.run, "judged_by"), "the decodes", described)
         return decoder
 
 

@@ -20,8 +20,7 @@ from typing import Any
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.records import GREEDY, Attempt, Response, Verdict
 from gapft_harness.hooks.protocols import Generated, Request
-from gapft_harness.run_directory.manifest import IMPORTED_PREFIX
-from gapft_harness.run_directory.tables import parse_status
+from gapft_harness.run_directory.tables import IMPORTED_PREFIX, parse_status
 from gapft_harness.store.store import damaged_file_error
 
 #: One line of a file.

@@ -108,7 +108,7 @@ def load_problems(
     """Load a split's problems, with the recipe's overrides of the task applied.
 
     Returns:
-        The problems; the task's facts for the manifest; the verifier, which has accepted every
+        The problems; the task's facts; the verifier, which has accepted every
         gold answer (close it).
 
     Raises:

@@ -18,7 +18,7 @@ from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.outcomes.logs import Log, open_log
 from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
 from gapft_harness.recipe.sections import LogResponses
-from gapft_harness.run_directory.manifest import ImportFacts
+from gapft_harness.run_directory.recorded import ImportFacts
 from gapft_harness.stages.search.log_problems import ProblemIndex, ResponsePlaces
 from gapft_harness.stages.search.log_responses import LoggedResponse, is_numbered, read_responses
 from gapft_harness.store.digests import Digests
@@ -82,7 +82,7 @@ def record_responses(
         plugin_files: files given by ``--plugin``; their log readers have priority.
 
     Returns:
-        Facts for the manifest: ``imported`` and ``warnings``.
+        The facts ``imported`` and ``warnings``.
 
     Raises:
         UserError: a log is damaged, given twice or changed while it was read, or the logs do not
@@ -211,7 +211,7 @@ class Gathering:
                 raise UserError(f"{path}: was changed while it was read; run the command again")
 
     def build_facts(self) -> ImportFacts:
-        """Build the manifest's entry on the logs."""
+        """Build the fact ``imported``."""
         greedy = self.greedy_path
         files = [
             {

@@ -11,14 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Problem
 from gapft_harness.core.streams import SampleStreams
 from gapft_harness.engine.outputs import NOT_HERE, OWN_RUN_ONLY, Output
 from gapft_harness.engine.planner import Planner
-from gapft_harness.engine.run import Run
 from gapft_harness.engine.step import Step
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import Job, ReportProgress, SamplerSettings, report_nothing
@@ -33,11 +32,13 @@ from gapft_harness.run_directory.directory import (
     RunDirectory,
     Split,
     list_splits,
+    read_recipe,
 )
-from gapft_harness.run_directory.manifest import record_warnings
+from gapft_harness.run_directory.facts import RunFacts, TaskFacts
 from gapft_harness.run_directory.recipe_changes import list_differences, list_setting_changes
-from gapft_harness.run_directory.recording import require_same_rules
+from gapft_harness.run_directory.recorded import read_judged_facts, read_searches
 from gapft_harness.run_directory.tables import write_problems
+from gapft_harness.stages.context import Context, is_selected
 from gapft_harness.stages.decode import TABLE_FACTS, UNDECIDED, DecodeBuilder, build_decoder
 from gapft_harness.stages.generation.chunks import DecodePhase
 from gapft_harness.stages.generation.generation import (
@@ -51,7 +52,8 @@ from gapft_harness.stages.generation.generation import (
 from gapft_harness.stages.generation.made_from import hash_code, select_reported_model
 from gapft_harness.stages.generation.reuse import ReuseCounts
 from gapft_harness.stages.integrity.disjoint import require_disjoint_splits
-from gapft_harness.stages.recorded_outputs import build_runner, record_search_outputs
+from gapft_harness.stages.integrity.same_search import require_same_rules
+from gapft_harness.stages.running import build_runner
 from gapft_harness.stages.search.data import check_data, hash_problems, load_problems
 from gapft_harness.stages.search.recorded import (
     build_search_settings,
@@ -60,9 +62,6 @@ from gapft_harness.stages.search.recorded import (
 )
 from gapft_harness.store.store import Store
 from gapft_harness.verification.judging import closing_verifier
-
-if TYPE_CHECKING:
-    from gapft_harness.stages.context import Context
 
 #: The settings of a search that decide the deployment decode; the others decide samples.
 _DEPLOYMENT_KEYS = ("seed", "chunk", "deployment")
@@ -303,9 +302,9 @@ def run_search_stage(context: Context) -> None:
         if step not in missing and runner.run.find(step) is None:
             context.report_line(f"search {step.name}: reused")
     outputs = runner(steps)
-    if not list_setting_changes(RunDirectory.open(run.path).recipe, run.recipe):
+    run.update_facts(partial(_record_search, task=task, include_paths=context.include_paths))
+    if not list_setting_changes(read_recipe(run.path), run.recipe):
         context.warn(run.record_changes(runner.changes))  # else recorded with those of the recipe
-    record_search_outputs(context, task, outputs)
     warnings = require_disjoint_splits(context.run, find_searched_splits(context.run))
     _report_search(context, outputs, data, warnings)
     for line in compare_with_paper(context.run):
@@ -333,7 +332,7 @@ def _build_steps(
 
 def _require_same_searches(run: RunDirectory, steps: Sequence[Step]) -> None:
     """Require that splits which this command does not search were searched in the same way."""
-    planner = Planner(Run(run.path))
+    planner = Planner(run.outputs)
     planner(steps)
     for name, reason in planner.new.items():
         raise UserError(
@@ -344,14 +343,15 @@ def _require_same_searches(run: RunDirectory, steps: Sequence[Step]) -> None:
 
 def list_search_steps(run: RunDirectory, plugins: Plugins) -> list[Step]:
     """List the steps of a run's finished searches, as far as they are known without its data."""
-    builder = build_decoder(run.recipe, run.manifest()["task"], {}, run.path, plugins, ())
-    return [build_search_step(builder, split, NOT_HERE) for split in find_searched_splits(run)]
+    if not (splits := find_searched_splits(run)):
+        return []
+    builder = build_decoder(run.recipe, run.task, {}, run.path, plugins, ())
+    return [build_search_step(builder, split, NOT_HERE) for split in splits]
 
 
 def find_searched_splits(run: RunDirectory) -> list[Split]:
     """Find the splits of a run's recipe that are searched."""
-    files = run.manifest()["files"]
-    return [split for split in list_splits(run.recipe) if layout.responses_path(split) in files]
+    return [*read_searches(run)]
 
 
 def describe_source(
@@ -384,11 +384,10 @@ def _ask_model(context: Context) -> dict[str, Any]:
 
 def _require_rules(context: Context, step: Step, missing: Sequence[str]) -> None:
     """Require that verdicts that cannot be judged again follow the rules of earlier ones."""
-    manifest = context.run.manifest()
     if not context.plugins.can_rejudge(step.settings["verifier"]["name"]):
-        judged_by = manifest["judged_by"].items()
-        manifest["judged_by"] = {name: facts for name, facts in judged_by if name not in missing}
-        require_same_rules(manifest, missing[0], step.machine["verifier"]["describes"])
+        judged_by = read_judged_facts(context.run, "judged_by").items()
+        kept = {name: facts for name, facts in judged_by if name not in missing}
+        require_same_rules(kept, missing[0], step.machine["verifier"]["describes"])
 
 
 def _search_shares(context: Context, steps: Sequence[Step]) -> None:
@@ -426,12 +425,8 @@ def read_data(context: Context) -> dict[str, Any]:
     """Read and check task and data in a job (``data.check_data``)."""
     run, only = context.run, None
     if context.only_these_splits:  # with the searched splits, since splits must be disjoint
-        files = run.manifest()["files"]
-        only = [
-            split
-            for split in list_splits(run.recipe)
-            if split in context.splits or layout.responses_path(split) in files
-        ]
+        searched = find_searched_splits(run)
+        only = [s for s in list_splits(run.recipe) if s in context.splits or s in searched]
     job = Job.of(
         "read data",
         check_data,
@@ -445,12 +440,18 @@ def read_data(context: Context) -> dict[str, Any]:
     return data
 
 
-def _describe_task(context: Context, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the task's facts for the manifest, which also has notices on other splits."""
-    task = {key: value for key, value in data["task"].items() if key != "warnings"}
-    earlier = context.run.manifest()["task"].get("dropped", []) if context.only_these_splits else []
+def _describe_task(context: Context, data: Mapping[str, Any]) -> TaskFacts:
+    """Return the task's facts, with notices on splits that were searched before."""
+    task = cast(TaskFacts, {key: value for key, value in data["task"].items() if key != "warnings"})
+    recorded = context.run.facts()["task"]
+    earlier = recorded.get("dropped", []) if context.only_these_splits else []
     task["dropped"] = [*dict.fromkeys([*earlier, *task["dropped"]])]
     return task
+
+
+def _record_search(facts: RunFacts, task: TaskFacts, include_paths: Sequence[str]) -> None:
+    facts["task"] = task
+    facts["include_paths"] = [str(Path(path).resolve()) for path in include_paths]
 
 
 def _report_search(
@@ -466,7 +467,9 @@ def _report_search(
     # the sampler reports ignored settings while it generates; the report needs them too
     recorded = [format_ignored_entries(pretrained, ignored)] if ignored else []
     shown = [*data["task"]["warnings"], *warnings]
-    context.run.update_manifest(partial(record_warnings, warnings=[*shown, *recorded]))
+    earlier = context.run.facts()["warnings"].get("search", []) * context.only_these_splits
+    lines = [*dict.fromkeys([*earlier, *shown, *recorded])]
+    context.run.update_facts(lambda facts: facts["warnings"].update(search=lines))
     for line in data["task"]["dropped"]:
         context.report_line(line)
     context.warn(shown)
@@ -481,14 +484,14 @@ def compare_with_paper(run: RunDirectory) -> list[str]:
         run: the run; without a search the list is empty.
 
     Raises:
-        GapftError: a table of responses was changed after it was sealed.
+        UserError: the responses were changed after they were made.
     """
     from gapft_harness.report.reading.published import describe_differences, measure_search
 
     recipe = run.recipe.model_dump(mode="json")
     searched_splits = [split for split in find_searched_splits(run) if split in SPLITS]
     for split in searched_splits:
-        run.sealed(layout.responses_path(split))
+        run.file(layout.responses_path(split))
     figures = [
         figure for split in searched_splits for figure in measure_search(run.path, recipe, split)
     ]
@@ -502,14 +505,14 @@ def store_searched_recipe(context: Context) -> None:
     separate command.
     """
     run = context.run
-    if "n" not in run.manifest():
-        context.warn(run.record_changes())
+    earlier = RunDirectory.open(run.path)
+    if not is_selected(earlier):
+        context.warn(run.record_recipe())
         run.write_recipe()
         return
-    earlier = RunDirectory.open(run.path).recipe
-    merged = earlier.with_scaling_of(run.recipe)
+    merged = earlier.recipe.with_scaling_of(run.recipe)
     merged_run = RunDirectory(run.path, merged)
-    context.warn(merged_run.record_changes())
+    context.warn(merged_run.record_recipe())
     merged_run.write_recipe()
     if pending_changes := list_differences(
         merged.model_dump(mode="json"), run.recipe.model_dump(mode="json")

@@ -34,7 +34,7 @@ class TrainingSet:
     unverified: int = 0
 
     def build_facts(self) -> dict[str, Any]:
-        """Return the set's entries in the manifest's ``budgets``, besides the budget itself."""
+        """Return the set's facts, which do not include its budget."""
         facts: dict[str, Any] = {"matched": self.is_matched, "ends_unknown": self.ends_unknown}
         return facts | ({"unverified": self.unverified} if self.unverified else {})
 
@@ -105,7 +105,7 @@ def fill_slots(
 def build_training_set(
     selector: Selector, entry: Registration, pool: Pool, n: int, replay: int, arm: Arm
 ) -> TrainingSet:
-    """Build one arm's training set with its facts for the manifest.
+    """Build one arm's training set with its facts.
 
     Args:
         selector: the arm's selector.

@@ -41,11 +41,6 @@ _PLAN_KEYS = (
 )  # fmt: skip
 
 
-def list_arms(recipe: Recipe) -> list[Arm]:
-    """List every (condition, seed) of a recipe, in the recipe's order."""
-    return [Arm(condition, seed) for condition in recipe.conditions for seed in recipe.seeds]
-
-
 def list_replicate_warnings(recipe: Recipe) -> list[str]:
     """Describe conditions with a ``replicate`` that do not repeat another condition."""
     pairs = recipe.map_replicates()
@@ -242,12 +237,6 @@ def require_equal_budgets(
         require_matched(group)
         require_similar_tokens(group, recipe.budget)
     return {arm: group[arm] for group in groups for arm in [*group][:1]}
-
-
-def build_condition_facts(recipe: Recipe, arm: Arm) -> dict[str, Any]:
-    """Return the condition's settings for the manifest's budget; empty if the name says all."""
-    settings = recipe.conditions[arm.condition].dump_settings(arm.condition)
-    return {"condition": settings} if settings else {}
 
 
 def find_original(recipe: Recipe, arm: Arm) -> Arm:

@@ -24,8 +24,8 @@ from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe, build_sampler_settings, resolve_model_args
 from gapft_harness.recipe.sections import Training
 from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import list_arms
 from gapft_harness.stages.context import Context
-from gapft_harness.stages.selection.stage import list_arms
 
 if TYPE_CHECKING:
     from gapft_harness.training.model import EndToken

@@ -23,7 +23,8 @@ from gapft_harness.recipe.recipe import (
     select_fixed_args,
 )
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.manifest import TaskFacts
+from gapft_harness.run_directory.facts import TaskFacts
+from gapft_harness.run_directory.recorded import read_budgets
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.generation.generation import build_sampled_decoding, read_decoding
 from gapft_harness.stages.generation.made_from import (
@@ -49,8 +50,8 @@ class TrainingSteps:
 
     Attributes:
         recipe: the recipe.
-        task: the task's facts, as in the manifest.
-        source: the description of the model that the search used, as in the manifest.
+        task: the task's facts.
+        source: the description of the model that the search used.
         plugins: the loaded plugins.
         plugin_files: files given by ``--plugin``.
         run: the run directory.
@@ -198,7 +199,7 @@ def divide_steps(context: Context, steps: Sequence[Step]) -> list[Step]:
     Returns:
         The steps, the longest first.
     """
-    budgets = context.run.manifest()["budgets"]
+    budgets = read_budgets(context.run)
     tokens = {step.name: budgets[Arm(*step.operational["arm"]).name]["tokens"] for step in steps}
     ordered = sorted(steps, key=lambda step: (-tokens[step.name], step.name))
     entry = context.plugins.get("executor", context.run.recipe.executor.name)

@@ -20,7 +20,7 @@ from gapft_harness.hooks.registration import TrainerTraits
 from gapft_harness.recipe.sections import Training
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.manifest import Manifest
+from gapft_harness.run_directory.recorded import read_source
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.integrity.differences import compare_values
 from gapft_harness.stages.train.online import check_groups
@@ -47,16 +47,13 @@ _FREE_KEYS = ("base_model_name_or_path", "peft_version", "fan_in_fan_out")
 _REWRITTEN_KEYS = ("target_modules", "target_parameters", "rank_pattern", "alpha_pattern")
 
 
-def check_adapter(
-    run: RunDirectory, manifest: Manifest, plugins: Plugins, step: Step, output: Output
-) -> Iterable[str]:
+def check_adapter(run: RunDirectory, plugins: Plugins, step: Step, output: Output) -> Iterable[str]:
     """Compare an adapter's folder, facts and log with its selection and the recipe.
 
     Without PEFT the adapter's configuration is not compared; the caller reports this.
 
     Args:
         run: the run.
-        manifest: its manifest.
         plugins: the loaded plugins.
         step: the step that trained it.
         output: the adapter's folder.
@@ -80,9 +77,9 @@ def check_adapter(
         "settings": settings.model_dump(mode="json"),
         "adapter_sha256": weights_hash(folder),
     }
-    source_hash = manifest["source"].get("weights_sha256")
-    if source_hash is not None:
-        expected["base_sha256"] = source_hash
+    source = read_source(run)
+    if source.get("weights_sha256") is not None:
+        expected["base_sha256"] = source["weights_sha256"]
     if documented:
         expected["optimizer"] = OPTIMIZER
     else:  # another trainer may leave out facts; those it gives must be right
@@ -100,7 +97,7 @@ def check_adapter(
                 f"{where}/training.json: end_id is {facts.get('end_id')}, but "
                 f"{'an' if needs_end else 'no'} end of a sequence is supervised"
             )
-        end_ids = manifest["source"].get("end_ids")
+        end_ids = source.get("end_ids")
         if needs_end and end_ids is not None and facts.get("end_id") not in end_ids:
             yield (
                 f"{where}/training.json: end_id is {facts.get('end_id')}, but the search's "

@@ -13,6 +13,8 @@ from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import GREEDY, STOP_STRING, Gold, Response
+from gapft_harness.engine.outputs import Facts
+from gapft_harness.engine.run import RECORDS
 from gapft_harness.hooks.checked import AnswerReader, find_answer_reader
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import Verifier
@@ -21,9 +23,13 @@ from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
 from gapft_harness.recipe.recipe import build_sampler_settings
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
-from gapft_harness.run_directory.manifest import IMPORTED_PREFIX, ImportFacts, Manifest
-from gapft_harness.run_directory.parquet import read_facts
-from gapft_harness.run_directory.tables import JudgedResponse, read_judged, read_problems
+from gapft_harness.run_directory.recorded import ImportFacts, read_judged_facts
+from gapft_harness.run_directory.tables import (
+    IMPORTED_PREFIX,
+    JudgedResponse,
+    read_judged,
+    read_problems,
+)
 from gapft_harness.stages.generation.made_from import describe_model
 from gapft_harness.stages.generation.sealing import count_tokens
 from gapft_harness.stages.integrity.differences import Differences, compare_values
@@ -59,25 +65,25 @@ class TableJudge:
     def check_table(
         self,
         run: RunDirectory,
-        manifest: Manifest,
         relative: str,
         split: str,
+        facts: Facts,
         sampled: bool = False,
     ) -> Iterable[str]:
         """Compare a table's verdicts and their counts with the verifier's.
 
         Args:
             run: the run.
-            manifest: its manifest.
             relative: the table: a split's responses, or an arm's decisions.
             split: the split of its problems.
+            facts: the recorded facts of the table.
             sampled: whether an arm's decisions are samples, equally many of each problem.
         """
         counts: dict[str, Counter[str]] = {"verdicts": Counter(), "finish_reasons": Counter()}
         drawn = {"samples": 0, "tokens": 0}
-        place = layout.parse_path(relative)
-        assert place is not None
-        deployment_only = split == CALIBRATION or place.arm is not None
+        is_decoded = layout.find_top_folder(relative) == layout.DECISIONS
+        deployment_only = split == CALIBRATION or is_decoded
+        attempts = run.task["episode"]["attempts"]
         expected_indices = [] if sampled else [GREEDY]
         difference_count = 0
         table = read_judged(run.path / relative)
@@ -86,14 +92,7 @@ class TableJudge:
             _pair_with_golds(problems, table) if self.verifier else ((None, j) for _, j in table)
         )
         answers = find_answer_reader(self.verifier) if self.verifier else None
-        facts = read_facts(run.path / relative)
-        imported = manifest.get("imported", {}).get(place.name)
-        if facts.get("imported") != imported:
-            yield f"manifest.json, imported: does not match the logs that {relative} records"
-        for warning in facts.get("warnings", ()) if place.arm is None else ():
-            if f"{place.name}: {warning}" not in manifest.get("warnings", ()):
-                yield f"manifest.json, warnings: a warning of {relative} is missing: {warning}"
-        has_file_verdicts = imported is not None and imported["verdicts"] == "file"
+        has_file_verdicts = facts.get("imported", {}).get("verdicts") == "file"
         if has_file_verdicts and self.verifier:
             self.imported_differences[relative] = []
         for batch in _build_batches(pairs):
@@ -115,14 +114,14 @@ class TableJudge:
                     ):
                         yield (
                             f"{_format_response(relative, judged_response)}: the recorded source "
-                            "of this verdict does not match the manifest"
+                            f"of this verdict is not that of {RECORDS}"
                         )
                     counts["verdicts"][judged_response.verdict.status] += 1
                     counts["finish_reasons"][judged_response.response.finish_reason] += 1
                     if judged_response.response.index != GREEDY:
                         drawn["samples"] += 1
                         drawn["tokens"] += count_tokens(judged_response.response)
-            found = self._check_responses(relative, batch, manifest["task"]["episode"]["attempts"])
+            found = self._check_responses(relative, batch, attempts)
             for line in chain(found, self._judge_again(relative, batch, answers)):
                 difference_count += 1
                 if difference_count <= _MAX_NAMED:
@@ -134,16 +133,7 @@ class TableJudge:
             key: dict(sorted(counter.items())) for key, counter in counts.items()
         }
         counted["drawn"] = drawn
-        yield from compare_values(f"{relative}, its facts", facts, counted)
-        sections: Mapping[str, Any] = manifest
-        recorded = {
-            key: sections.get("verdict_counts" if key == "verdicts" else key, {}).get(place.name)
-            for key in counted
-        }
-        yield from compare_values(f"manifest.json, {place.name}", recorded, counted)
-        for section in ("judged_by", "executions"):
-            if sections.get(section, {}).get(place.name) != facts.get(section):
-                yield f"manifest.json, {section}: differs from what {relative} records"
+        yield from compare_values(f"{RECORDS}, facts of {relative}", facts, counted)
 
     def _check_responses(
         self, relative: str, batch: Sequence[tuple[Gold, list[JudgedResponse]]], attempts: int
@@ -216,18 +206,16 @@ def _format_response(relative: str, judged: JudgedResponse) -> str:
 
 
 @contextlib.contextmanager
-def open_judge(
-    run: RunDirectory, manifest: Manifest, plugins: Plugins, findings: Differences
-) -> Iterator[TableJudge]:
+def open_judge(run: RunDirectory, plugins: Plugins, findings: Differences) -> Iterator[TableJudge]:
     """Yield the run's judge; at the end report what was and was not judged again.
 
     Raises:
         UserError: the verifier cannot be created, and no other difference was found.
     """
-    with _create_judge(manifest, plugins, findings) as judge:
+    with _create_judge(run, plugins, findings) as judge:
         judge.tokenizer = _load_tokenizer(run, plugins, findings)
         yield judge
-    for split, facts in manifest.get("imported", {}).items():
+    for split, facts in read_judged_facts(run, "imported").items():
         differences = judge.imported_differences.get(layout.responses_path(split))
         findings.checked.append(_describe_import(split, facts, differences))
 
@@ -251,16 +239,16 @@ def _load_tokenizer(
 
 @contextlib.contextmanager
 def _create_judge(
-    manifest: Manifest, plugins: Plugins, findings: Differences
+    run: RunDirectory, plugins: Plugins, findings: Differences
 ) -> Iterator[TableJudge]:
-    task = manifest["task"]
+    task = run.facts()["task"]
     name = task.get("verifier")
     if name is None:  # nothing is searched yet
         yield TableJudge(None)
     elif not plugins.can_rejudge(name):
         yield TableJudge(None)
         findings.checked.append(f"the verdicts of {name} were not judged again (rejudge=False)")
-        findings.checked += _describe_rules(manifest)
+        findings.checked += _describe_rules(read_judged_facts(run, "judged_by"))
     else:
         try:
             verifier = plugins.create_verifier(name, task["verifier_params"])
@@ -283,10 +271,10 @@ def _create_judge(
             )
 
 
-def _describe_rules(manifest: Manifest) -> Iterator[str]:
+def _describe_rules(judged_by: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """Describe the verifier's rules for each table; several lines if they differ."""
     parts: dict[str, list[str]] = {}
-    for part, description in manifest.get("judged_by", {}).items():
+    for part, description in judged_by.items():
         parts.setdefault(json.dumps(description.get("rules"), sort_keys=True), []).append(part)
     for rules, judged in parts.items():
         rules_text = "none recorded" if rules == "null" else rules

@@ -1,9 +1,9 @@
-"""Verification of searches: problems, responses, seeds, and what the manifest tells about them."""
+"""Verification of searches: task, problems, responses, seeds, and what their records tell."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,19 @@ from gapft_harness.core.streams import SampleStreams
 from gapft_harness.core.weights import WEIGHTS
 from gapft_harness.engine.checker import compare_facts
 from gapft_harness.engine.outputs import NOT_HERE, OWN_RUN_ONLY, Output
+from gapft_harness.engine.run import RECORDS
 from gapft_harness.engine.step import Step
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import replace_start_ids
+from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
-from gapft_harness.run_directory.manifest import Manifest, list_recorded_include_paths
+from gapft_harness.run_directory.directory import (
+    CALIBRATION,
+    RunDirectory,
+    list_recorded_include_paths,
+)
 from gapft_harness.run_directory.parquet import read_facts, read_ids
+from gapft_harness.run_directory.recorded import read_source
 from gapft_harness.run_directory.tables import read_judged, read_problems
 from gapft_harness.stages.decode import build_decoder
 from gapft_harness.stages.integrity.differences import Differences, compare_ids, compare_values
@@ -28,7 +34,10 @@ from gapft_harness.stages.search.data import check_splits, hash_problems
 from gapft_harness.stages.search.stage import build_search_step, find_searched_splits
 from gapft_harness.stages.verify.judging import TableJudge
 
-#: Facts of a task that are notices, or that follow from the recipe.
+#: The place of the task, in messages.
+_TASK = f"{RECORDS}, task"
+
+#: Facts of a task that are notices.
 _FREE_FACTS = ("dropped", "warnings")
 
 #: Parts of a sampler's description that are equal for every split, on every machine.
@@ -39,48 +48,70 @@ _MODEL_KEYS = (
 )  # fmt: skip
 
 
-def list_steps(
-    run: RunDirectory, manifest: Manifest, plugins: Plugins, findings: Differences
-) -> list[Step]:
-    """List the steps of a run's searches, with its problems read again where its data are here."""
-    task, problems = manifest["task"], dict[str, Any]()
+def check_task(run: RunDirectory, plugins: Plugins, findings: Differences) -> dict[str, Any]:
+    """Compare the recorded task with that of the recipe.
+
+    Returns:
+        What ``hash_problems`` returns for each searched split; empty if the task or its data are
+        not on this machine, where only the recipe's own settings are compared.
+    """
+    task: Mapping[str, Any] = run.facts()["task"]
     try:
         splits, read_task = check_splits(
             run.recipe, plugins, list_recorded_include_paths(run.path), find_searched_splits(run)
         )
-        problems = {split: hash_problems(read.problems) for split, read in splits.items()}
-        findings.checked.append("the task and its data are those of the search")
-        expected = {key: value for key, value in read_task.items() if key not in _FREE_FACTS}
-        findings.collect("task", lambda: compare_values("manifest.json, task", task, expected))
     except (GapftError, AttributeError, KeyError, TypeError, ValueError) as error:
         reason = f"task and data cannot be read here ({describe_error(error)})"
         findings.checked.append(f"not compared: {reason}")
-    builder = build_decoder(run.recipe, task, {}, run.path, plugins, ())
-    return [
-        build_search_step(builder, split, problems.get(split, NOT_HERE))
-        for split in find_searched_splits(run)
-    ]
+        findings.collect(_TASK, lambda: _compare_with_recipe(task, run.recipe))
+        return {}
+    findings.checked.append("the task and its data are those of the search")
+    expected = {key: value for key, value in read_task.items() if key not in _FREE_FACTS}
+    findings.collect(_TASK, lambda: compare_values(_TASK, task, expected))
+    return {split: hash_problems(read.problems) for split, read in splits.items()}
 
 
-def check_search(
-    run: RunDirectory, manifest: Manifest, judge: TableJudge, step: Step, output: Output
-) -> Iterator[str]:
-    """Yield the differences of a split's tables from its step and its records, judged again."""
+def _compare_with_recipe(task: Mapping[str, Any], recipe: Recipe) -> Iterator[str]:
+    """Compare a task's verifier and response rule with those that the recipe names."""
+    settings = {"verifier": recipe.verifier.name, "keep": recipe.evidence.keep}
+    named = {key: name for key, name in settings.items() if name is not None}
+    yield from compare_values(_TASK, task, named, "the recipe has")
+    params = recipe.add_think_end_token(recipe.verifier.params)
+    where = f"{_TASK}, verifier_params"
+    yield from compare_values(where, task["verifier_params"], params, "the recipe has")
+
+
+def list_steps(run: RunDirectory, problems: Mapping[str, Any], plugins: Plugins) -> list[Step]:
+    """List the steps of a run's searches.
+
+    Args:
+        run: the run.
+        problems: what ``check_task`` returned.
+        plugins: the loaded plugins.
+    """
+    if not (splits := find_searched_splits(run)):
+        return []
+    builder = build_decoder(run.recipe, run.task, {}, run.path, plugins, ())
+    return [build_search_step(builder, split, problems.get(split, NOT_HERE)) for split in splits]
+
+
+def check_search(run: RunDirectory, judge: TableJudge, step: Step, output: Output) -> Iterator[str]:
+    """Yield the differences of a split's tables from its step and its record, judged again."""
     split, facts = step.name, output.facts
     problems, responses = layout.problems_path(split), layout.responses_path(split)
     yield from _check_problems(run, split)
     ids = list(read_ids(run.path / problems))
     yield from compare_ids(responses, read_ids(run.path / responses), problems, ids)
-    yield from judge.check_table(run, manifest, responses, split)
+    yield from judge.check_table(run, responses, split, facts)
     yield from _check_samples(run, split)
     own_facts = {key: value for key, value in facts.items() if key != OWN_RUN_ONLY}
     yield from compare_facts(responses, own_facts, read_facts(run.path / responses))
-    source, recorded = facts["source"], manifest["source"]
+    source, other = facts["source"], read_source(run)
     for key in _MODEL_KEYS:
-        if key in source and key in recorded and source[key] != recorded[key]:
+        if key in source and key in other and source[key] != other[key]:
             yield (
-                f"manifest.json, source: {key} is {recorded[key]}, but {responses} was generated "
-                f"with {source[key]}"
+                f"{RECORDS}, source of {split}: {key} is {source[key]}, but that of another split "
+                f"is {other[key]}"
             )
     if "imported" not in facts:
         yield from compare_weights(responses, _read_model(step), source.get("weights_sha256"))
@@ -94,18 +125,14 @@ def _read_model(step: Step) -> Mapping[str, Any]:
 
 
 def _check_problems(run: RunDirectory, split: str) -> Iterator[str]:
-    """Check a table of problems against the hash in the key of its search."""
+    """Check a table of problems against the hash of prompts and golds in the key of its search."""
     table = layout.problems_path(split)
     ids = list(read_ids(run.path / table))
     if any(a >= b for a, b in pairwise(ids)):
         yield f"{table}: does not have each problem once, ordered by id"
-
-
-def compare_problems(run: RunDirectory, split: str, recorded: Mapping[str, Any]) -> Iterable[str]:
-    """Compare a split's prompts and golds with the hash that its key contains."""
-    table = layout.problems_path(split)
     found = hash_problems(problem for problem, _ in read_problems(run.path / table))
-    return compare_values(table, found, dict(recorded), "its key has")
+    recorded = run.outputs.read_records()[split].made_from["settings"]["problems"]
+    yield from compare_values(table, found, dict(recorded), "its key has")
 
 
 def _check_samples(run: RunDirectory, split: str) -> Iterator[str]:

@@ -14,21 +14,19 @@ from gapft_harness.core.records import SOURCE
 from gapft_harness.core.streams import SampleStreams
 from gapft_harness.engine.checker import Check, Checker, compare_facts
 from gapft_harness.engine.outputs import OWN_RUN_ONLY, NotKnownYet, Output
-from gapft_harness.engine.run import RECORDS, Run
+from gapft_harness.engine.run import RECORDS
 from gapft_harness.engine.step import Step
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.registration import TrainerTraits
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import SPLITS, RunDirectory
-from gapft_harness.run_directory.manifest import Manifest
+from gapft_harness.run_directory.directory import RunDirectory, list_arms
 from gapft_harness.run_directory.parquet import read_facts, read_ids
+from gapft_harness.run_directory.recorded import TRAINED_AS, read_training
 from gapft_harness.run_directory.tables import read_judged
-from gapft_harness.stages.arm_facts import TRAINED_AS, describe_training, record_selections
 from gapft_harness.stages.decode import decode
 from gapft_harness.stages.experiment import Experiment, View, load_experiments
-from gapft_harness.stages.integrity.differences import Differences, compare_ids, compare_values
-from gapft_harness.stages.search.stage import search_split
-from gapft_harness.stages.selection.stage import list_arms
+from gapft_harness.stages.integrity.differences import Differences, compare_ids
+from gapft_harness.stages.search.stage import find_searched_splits, search_split
 from gapft_harness.stages.steps import (
     list_audit_steps,
     list_training_steps,
@@ -38,12 +36,12 @@ from gapft_harness.stages.steps import (
 from gapft_harness.stages.train.job import train
 from gapft_harness.stages.verify.arms import check_adapter, check_common_facts
 from gapft_harness.stages.verify.judging import TableJudge
-from gapft_harness.stages.verify.searches import check_search, compare_problems, list_steps
+from gapft_harness.stages.verify.searches import check_search, list_steps
 
 
 def check_steps(
     run: RunDirectory,
-    manifest: Manifest,
+    problems: Mapping[str, Any],
     plugins: Plugins,
     plugin_files: Sequence[str],
     judge: TableJudge,
@@ -53,37 +51,33 @@ def check_steps(
 
     Args:
         run: the run directory.
-        manifest: its manifest.
+        problems: the hashes of the problems of each searched split, where they are known.
         plugins: the loaded plugins.
         plugin_files: files given by ``--plugin``.
         judge: judges the responses again.
         findings: receives what was checked, what differs and what is missing.
     """
-    records = findings.try_reading(RECORDS, Run(run.path).read_records)
-    if records is None:
-        return
-    checker = build_checker(run, manifest, plugins, judge)
-    arms = [arm for arm in list_arms(run.recipe) if layout.selection_path(arm) in records]
+    checker = build_checker(run, plugins, judge)
+    arms = [arm for arm in list_arms(run.recipe) if run.has(layout.selection_path(arm))]
     view = View(run, plugins, arms, plugin_files)
-    _check_searches(view, manifest, checker, findings)
-    _check_selections(view, manifest, checker, findings)
-    trained = [arm for arm in arms if layout.adapter_path(arm) in records]
+    steps = findings.try_reading("search", lambda: list_steps(run, problems, plugins))
+    view.add(checker(steps or ()))
+    _check_selections(view, checker, findings)
+    trained = [arm for arm in arms if run.has(layout.adapter_path(arm))]
     findings.missing += [f"{arm.name} is not trained" for arm in arms if arm not in trained]
     view = View(run, plugins, trained, plugin_files)
-    _check_adapters(view, manifest, checker, findings)
+    _check_adapters(view, checker, findings)
     check_decodes(view, checker, findings)
 
 
-def build_checker(
-    run: RunDirectory, manifest: Manifest, plugins: Plugins, judge: TableJudge
-) -> Checker:
+def build_checker(run: RunDirectory, plugins: Plugins, judge: TableJudge) -> Checker:
     """Build the checker of a run's outputs; see ``check_steps``."""
     checks: dict[Callable[..., object], Check] = {
-        decode: partial(_check_decodes, run, manifest, judge),
-        train: partial(check_adapter, run, manifest, plugins),
-        search_split: partial(check_search, run, manifest, judge),
+        decode: partial(_check_decodes, run, judge),
+        train: partial(check_adapter, run, plugins),
+        search_split: partial(check_search, run, judge),
     }
-    return Checker(Run(run.path), checks)
+    return Checker(run.outputs, checks)
 
 
 def check_decodes(view: View, checker: Checker, findings: Differences) -> None:
@@ -112,29 +106,9 @@ def check_decodes(view: View, checker: Checker, findings: Differences) -> None:
     findings.checked += [f"{RECORDS}: {line}" for line in dict.fromkeys(checker.remarks)]
 
 
-def _check_searches(
-    view: View, manifest: Manifest, checker: Checker, findings: Differences
-) -> None:
-    """Check the searches of splits, and their problems where the data are on this machine."""
-    run = view.run
-    steps = findings.try_reading(
-        "search", lambda: list_steps(run, manifest, view.plugins, findings)
-    )
-    view.add(checker(steps or ()))
-    for step in steps or ():
-        record = checker.run.read_records().get(step.name)
-        if record is not None:
-            problems = record.made_from["settings"]["problems"]
-            compare = partial(compare_problems, run, step.name, problems)
-            findings.collect(layout.problems_path(step.name), compare)
-
-
-def _check_selections(
-    view: View, manifest: Manifest, checker: Checker, findings: Differences
-) -> None:
+def _check_selections(view: View, checker: Checker, findings: Differences) -> None:
     """Make states, training sets and budgets again, and compare the budgets that must match."""
-    recipe = view.recipe
-    searched = [split for split in SPLITS if layout.responses_path(split) in manifest["files"]]
+    searched = find_searched_splits(view.run)
     findings.try_reading("states", lambda: make_states(view, checker, searched))
     try:
         selections = make_selections(view, checker)
@@ -146,14 +120,6 @@ def _check_selections(
         return
     if not selections.n:
         findings.checked.append("search recovered nothing, so there is nothing to train on")
-    expected: Manifest = {"files": {}, "budgets": {}}
-    record_selections(expected, selections, recipe)
-    findings.collect("n", lambda: compare_values("manifest.json", manifest, {"n": expected["n"]}))
-    recorded = {name: manifest["budgets"].get(name) for name in expected["budgets"]}
-    findings.collect(
-        "budgets",
-        lambda: compare_values("manifest.json, budgets", recorded, dict(expected["budgets"])),
-    )
     if selections.facts:
         findings.checked.append(
             f"{len(selections.facts)} selections contain the evidence that their conditions choose"
@@ -165,9 +131,7 @@ def _check_selections(
         )
 
 
-def _check_adapters(
-    view: View, manifest: Manifest, checker: Checker, findings: Differences
-) -> None:
+def _check_adapters(view: View, checker: Checker, findings: Differences) -> None:
     """Check the adapters of the view's arms, and what they must have in common."""
     run, plugins, arms = view.run, view.plugins, view.arms()
     steps = findings.try_reading(layout.ADAPTERS, lambda: list_training_steps(view))
@@ -197,13 +161,7 @@ def _check_adapters(
                 f"not checked, because PEFT is not installed ({install_command('peft')}): whether "
                 "these adapters' configurations match their settings"
             )
-    recorded = run.manifest()["training"]
-    outputs = {step.name: checker.run.read_output(step.name) for step in steps}
-    expected = describe_training(steps, outputs, view)
-    for name, facts in expected.items():
-        place = f"manifest.json, training of {name}"
-        findings.collect(place, partial(compare_values, place, recorded.get(name, {}), facts))
-    shared = [name for name, facts in expected.items() if TRAINED_AS in facts]
+    shared = [name for name, facts in read_training(run).items() if TRAINED_AS in facts]
     if shared:
         findings.checked.append(
             f"{len(shared)} arms share adapter and answers with an arm with the same training set, "
@@ -268,7 +226,7 @@ class _Counts:
 
 
 def _check_decodes(
-    run: RunDirectory, manifest: Manifest, judge: TableJudge, step: Step, output: Output
+    run: RunDirectory, judge: TableJudge, step: Step, output: Output
 ) -> Iterable[str]:
     """Yield the differences of a table of decodes from its step, judged again."""
     settings, table = step.settings, step.name
@@ -278,7 +236,7 @@ def _check_decodes(
     reference = problems if ids is None else "its step"
     yield from compare_ids(table, read_ids(output.path), reference, expected)
     is_sampled = bool(settings["samples"])
-    yield from judge.check_table(run, manifest, table, settings["split"], is_sampled)
+    yield from judge.check_table(run, table, settings["split"], output.facts, is_sampled)
     yield from _check_seeds(table, output, settings["streams"], settings["samples"])
     own_facts = {key: value for key, value in output.facts.items() if key != OWN_RUN_ONLY}
     yield from compare_facts(table, own_facts, read_facts(output.path))

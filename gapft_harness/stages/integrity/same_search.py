@@ -1,15 +1,11 @@
-"""Changes of the manifest (for ``update_manifest``) that record the results of a stage's jobs."""
+"""Require that a model and a verifier's rules are those of a run's search."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.run_directory.manifest import (
-    Manifest,
-    record_warnings,
-)
 
 
 def require_same_source(
@@ -54,21 +50,23 @@ def require_same_source(
             )
 
 
-def require_same_rules(manifest: Manifest, name: str, judge_facts: Mapping[str, Any]) -> None:
+def require_same_rules(
+    judged_by: Mapping[str, Mapping[str, Any]], name: str, judge_facts: Mapping[str, Any]
+) -> None:
     """Require that new responses will be judged by the rules of the responses judged earlier.
 
     This applies to verifiers whose verdicts are not recomputed (``rejudge=False``): ``gapft
     verify`` could not detect a difference.
 
     Args:
-        manifest: the run's manifest.
+        judged_by: the verifier's description for each judged table of the run.
         name: the split or arm to judge.
         judge_facts: the verifier's description, with its ``rules``.
 
     Raises:
         UserError: an earlier table was judged by different rules.
     """
-    for other, recorded_judge in manifest["judged_by"].items():
+    for other, recorded_judge in judged_by.items():
         if other != name and recorded_judge.get("rules") != judge_facts.get("rules"):
             raise UserError(
                 f"{name}: would be judged by different rules than {other}: "
@@ -77,18 +75,3 @@ def require_same_rules(manifest: Manifest, name: str, judge_facts: Mapping[str, 
                 "under the same rules for the whole run: continue with the version of "
                 "gapft-harness that started it, or start a new run directory"
             )
-
-
-def record_judging(manifest: Manifest, name: str, facts: dict[str, Any]) -> None:
-    """Record the results of judging a split or an arm, and the verifier that judged it."""
-    for section, key in (
-        ("verdict_counts", "verdicts"),
-        ("finish_reasons", "finish_reasons"),
-        ("drawn", "drawn"),
-        ("judged_by", "judged_by"),
-        ("executions", "executions"),
-        ("stored", "stored"),
-    ):
-        if key in facts:
-            cast(dict[str, Any], manifest).setdefault(section, {})[name] = facts[key]
-    record_warnings(manifest, [f"{name}: {warning}" for warning in facts["warnings"]])

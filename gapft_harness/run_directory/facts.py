@@ -1,0 +1,118 @@
+"""Facts of a run that are not facts of an output: entries of ``run.json`` beside the outputs."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable
+from typing import Any, Final, NotRequired, TypedDict
+
+from gapft_harness.core.extras import find_version
+from gapft_harness.version import __version__
+
+#: The prefix of warnings about changes made after decisions existed.
+LATE_PREFIX: Final = "chosen after results: "
+
+_PACKAGES = (
+    "lm_eval", "torch", "transformers", "peft", "accelerate", "datasets", "numpy", "scipy",
+    "sympy", "pyarrow",
+)  # fmt: skip
+
+
+class DecodingFacts(TypedDict):
+    """How a task's responses end."""
+
+    max_gen_toks: int
+    until: list[str]
+
+
+class TaskFacts(TypedDict, total=False):
+    """The task, as the search read it; empty before."""
+
+    name: str
+    version: str
+    fingerprint: str
+    dropped: list[str]
+    verifier: str
+    verifier_params: dict[str, Any]
+    keep: str
+    decoding: DecodingFacts
+    episode: dict[str, int]  # attempts and executions
+
+
+class StageFacts(TypedDict):
+    """An entry of ``stages``.
+
+    Attributes:
+        seconds: wall time of all runs of the stage.
+        day: UTC date, as ``2026-11-23``, on which it last made an output.
+        workers: worker processes of the last run of the stage.
+        threads: CPU threads of each worker.
+    """
+
+    seconds: float
+    day: str
+    workers: NotRequired[int]
+    threads: NotRequired[int]
+
+
+class Change(TypedDict):
+    """A change of settings or inputs: an entry of ``history``.
+
+    Attributes:
+        time: when, in UTC.
+        changed: a line for each change.
+        had_results: whether decisions existed by then.
+    """
+
+    time: str
+    changed: list[str]
+    had_results: bool
+
+
+class RunFacts(TypedDict):
+    """Facts of a run that are not facts of an output.
+
+    Attributes:
+        versions: of the packages that the run began with.
+        recipe: the hash of ``recipe.yaml`` (``hash_recipe``).
+        task: the task of the search.
+        include_paths: folders with task YAML that the search was given.
+        plugins: ``Plugins.describe_origins`` of the plugins of its commands.
+        stages: times by stage.
+        warnings: sentences for the report, by the stage that found them.
+        history: changes of settings and inputs, in order.
+    """
+
+    versions: dict[str, str]
+    recipe: str
+    task: TaskFacts
+    include_paths: list[str]
+    plugins: dict[str, dict[str, str]]
+    stages: dict[str, StageFacts]
+    warnings: dict[str, list[str]]
+    history: list[Change]
+
+
+def build_facts() -> RunFacts:
+    """Build the facts of a run without any work."""
+    installed = {name: version for name in _PACKAGES if (version := find_version(name))}
+    return {
+        "versions": {
+            "python": platform.python_version(),
+            "gapft-harness": __version__,
+            **installed,
+        },
+        "recipe": "",
+        "task": {},
+        "include_paths": [],
+        "plugins": {},
+        "stages": {},
+        "warnings": {},
+        "history": [],
+    }
+
+
+def list_late_warnings(history: Iterable[Change]) -> list[str]:
+    """List the warnings on changes that were made after decisions existed."""
+    late = [change for change in history if change["had_results"]]
+    return [f"{LATE_PREFIX}{line}" for change in late for line in change["changed"]]
