@@ -289,13 +289,13 @@ __all__ += [  # noqa: RUF022 - grouped by use, with descriptions
     "require_same_settings",  # checks that conditions differ only in their training sets
     "find_no_backend",  # the fault of a backend that only replays responses
     "Recipe",  # the recipe of a run
-    "RunDirectory",  # a run on disk: path, recipe, sealed()
+    "RunDirectory",  # a run on disk: path, recipe, task, file()
     "read_problems",  # reads problems.parquet, with token ids of the prompts
     "ReportInputs",  # the content of a run, as read by the report
     "ReportFindings",  # the figures that the report computed
     "Row",  # a row of a table: values by the keys of columns
     "Condition",  # the settings of a condition
-    "conditions_of",  # reads the conditions from the recipe in a manifest
+    "conditions_of",  # reads the conditions from a resolved recipe
     "Training",  # the settings of training
     "budget",  # computes exposures, tokens and steps of a training set
     "State",  # G, S or U

@@ -50,7 +50,7 @@ def require_methods(entry: Registration, plugin_object: object, *names: str) -> 
 def check_facts(
     entry: Registration, value: Any, description: str, function: object = None
 ) -> dict[str, Any]:
-    """Check facts returned by a plugin, which go into the manifest and results.json.
+    """Check facts returned by a plugin, which go into run.json and results.json.
 
     Raises:
         PluginError: they are not a dictionary of finite JSON values.

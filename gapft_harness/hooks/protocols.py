@@ -265,7 +265,7 @@ class Sampler(Protocol):
         ...
 
     def describe(self) -> dict[str, Any]:
-        """Return the model's identity and versions for the manifest. JSON values only."""
+        """Return the model's identity and versions for ``run.json``. JSON values only."""
         ...
 
     def close(self) -> None:
@@ -345,7 +345,7 @@ class Verifier(Protocol):
       ``verify`` and ``answer``, for a verifier that would otherwise read each text twice.
     * ``opening(text, gold) -> str | None``: in addition to ``answer``: an answer at the start of a
       response in a form that does not count; None if there is none.
-    * ``describe() -> dict``: returns JSON values for the manifest, such as a sandbox's tier.
+    * ``describe() -> dict``: returns JSON values for ``run.json``, such as a sandbox's tier.
     """
 
     def verify(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
@@ -513,7 +513,7 @@ Trainer = Callable[[TrainingJob], dict[str, Any]]
 
 
 class RegisterTrainer(Protocol):
-    """Registers a trainer, which returns facts for the manifest (JSON values only).
+    """Registers a trainer, which returns facts for ``run.json`` (JSON values only).
 
     A trainer may have an attribute ``together(jobs) -> Iterator[dict]``: it trains several arms of
     one run one after another on a base model that it loads once, and yields the facts of each.

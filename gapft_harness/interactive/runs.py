@@ -120,12 +120,9 @@ class Run:
 
     def _list_tables(self) -> dict[str, RunFile]:
         """List the recorded tables by path, without states from a part of the samples."""
-        splits, tables = (
-            read_searches(self.directory),
-            (layout.problems_path, layout.responses_path),
-        )
         names = [*self.directory.outputs.read_records()]
-        names += [table(split) for split in splits for table in tables]
+        for split in read_searches(self.directory):
+            names += [layout.problems_path(split), layout.responses_path(split)]
         places = {path: layout.parse_path(path) for path in sorted(names)}
         return {
             path: place

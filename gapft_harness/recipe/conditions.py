@@ -75,7 +75,7 @@ def conditions_of(recipe: Mapping[str, Any]) -> Mapping[str, Condition]:
     """Return the conditions of a recipe by name, in its order.
 
     Args:
-        recipe: the recipe in a manifest.
+        recipe: a resolved recipe (``Recipe.model_dump``).
     """
     mapping = convert_to_mapping(recipe["conditions"])
     return {name: build_condition(name, settings or {}) for name, settings in mapping.items()}
@@ -87,7 +87,7 @@ def find_own_settings(recipe: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     Conditions with different own settings are never called matched, whatever their budgets.
 
     Args:
-        recipe: the recipe in a manifest.
+        recipe: a resolved recipe (``Recipe.model_dump``).
 
     Returns:
         Values by condition and dotted key (``k``, ``training.learning_rate``); values equal to the
@@ -113,7 +113,7 @@ def find_replicates(recipe: Mapping[str, Any]) -> dict[str, str]:
     among several.
 
     Args:
-        recipe: the recipe in a manifest.
+        recipe: a resolved recipe (``Recipe.model_dump``).
     """
     conditions, settings = conditions_of(recipe), find_own_settings(recipe)
     originals: dict[str, str] = {}

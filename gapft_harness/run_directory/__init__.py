@@ -1,1 +1,1 @@
-"""The files of a run: paths, tables, manifest. No other package knows where a file is."""
+"""The files of a run: paths, tables, records. No other package knows where a file is."""

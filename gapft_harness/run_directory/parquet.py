@@ -1,6 +1,6 @@
 """Reading and writing sealed tables: Parquet files, a few rows in memory at a time.
 
-A table carries facts for the manifest in its metadata, as JSON under the key ``gapft``.
+A table carries its facts in its metadata, as JSON under the key ``gapft``.
 """
 
 from __future__ import annotations

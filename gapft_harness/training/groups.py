@@ -90,7 +90,7 @@ def plan_prompts(ids: Sequence[str], updates: int, settings: Grpo, seed: int) ->
 
 
 def group_facts(groups: Sequence[Group]) -> dict[str, Any]:
-    """Count an arm's groups and responses, for the manifest.
+    """Count an arm's groups and responses.
 
     Args:
         groups: all groups of the arm.

@@ -58,7 +58,7 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
         job: the arm, with ``searched`` set.
 
     Returns:
-        Facts for the manifest, also in ``training.json``.
+        Facts for ``run.json``, also in ``training.json``.
 
     Raises:
         UserError: a setting or the task is not supported by GRPO.

@@ -87,7 +87,7 @@ def train_together(jobs: Sequence[TrainingJob]) -> Iterator[dict[str, Any]]:
             settings and base.
 
     Yields:
-        Facts for the manifest, also in ``training.json``, after each arm: budget,
+        Facts for ``run.json``, also in ``training.json``, after each arm: budget,
         ``compute_ledger_facts``, truncated examples, settings, optimizer, versions, attention
         implementation, and the hashes of sequences, base and adapter. Only the yielded facts have
         ``seconds``, so that the folder's bytes are reproducible.

@@ -121,7 +121,7 @@ class ProgramTests(Closing):
         return ""
 
     def describe(self) -> dict[str, Any]:
-        """Return the sandbox's tier, limits and rules, for the manifest."""
+        """Return the sandbox's tier, limits and rules."""
         return {
             "sandbox_tier": self._sandbox.tier,
             "limits": asdict(self._sandbox.limits),

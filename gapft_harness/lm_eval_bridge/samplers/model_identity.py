@@ -1,4 +1,4 @@
-"""Describe a model for the manifest: weights, versions, device, engine."""
+"""Describe a model: weights, versions, device, engine."""
 
 from __future__ import annotations
 

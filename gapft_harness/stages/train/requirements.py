@@ -133,11 +133,11 @@ def require_trainable_run(context: Context) -> None:
         UserError: it cannot.
     """
     run = context.run
-    if all(run.is_sealed(layout.adapter_path(arm)) for arm in list_arms(run.recipe)):
+    if all(run.has(layout.adapter_path(arm)) for arm in list_arms(run.recipe)):
         return
     if reason := explain_refused_kernels(run.recipe, context.plugins):
         raise UserError(reason)
-    if run.is_sealed(layout.responses_path("pool")):
+    if run.has(layout.responses_path("pool")):
         return  # training follows soon and checks this itself
     job = Job.of(
         "check",
