@@ -13,27 +13,29 @@ import pyarrow.parquet as pq
 import pytest
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.core.files import write_json
 from gapft_harness.core.records import Arm, Example, Problem
 from gapft_harness.engine.outputs import NotKnownYet
 from gapft_harness.engine.planner import Planner
-from gapft_harness.engine.run import Run
 from gapft_harness.engine.store import open_store
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.tables import write_examples, write_problems
+from gapft_harness.run_directory.recorded import read_decodes
+from gapft_harness.run_directory.tables import write_examples, write_problems, write_states
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment import View, require_finished_steps, run_experiments
 from gapft_harness.stages.experiment.stage import build_view
 from gapft_harness.stages.integrity.differences import Differences
-from gapft_harness.stages.recorded_outputs import build_runner, record_outputs
+from gapft_harness.stages.running import build_runner, make_outputs
 from gapft_harness.stages.steps import list_audit_steps
 from gapft_harness.stages.verify.judging import TableJudge
 from gapft_harness.stages.verify.steps import build_checker, check_decodes
 from tests.kit.plugins import build_plugin
 from tests.kit.recording_run import InProcessExecutor
-from tests.kit.tampering import change_rows, seal_again
+from tests.kit.records import read_records, record_again, record_files
+from tests.kit.tampering import change_rows
 
 ARMS = (Arm("gapft", 13), Arm("uniform", 13))
 
@@ -150,7 +152,12 @@ class Written:
         problems = [Problem(name, f"{name}?", "g", {}, ()) for name in PROBLEMS]
         path = run.path / layout.problems_path("audit")
         write_problems(path, problems, lambda ids: iter([(1, 2) for _ in ids]))
-        run.seal(layout.problems_path("audit"))
+        write_states(run.path / layout.states_path("pool"), (), dict)
+        source = {"model": "planted"}
+        facts: dict[str, dict[str, Any]] = {
+            "audit": {"source": source, "warnings": []},
+            layout.states_path("pool"): {"states": {"G": 0, "S": 2, "U": 0}},
+        }
         for arm in ARMS:
             adapter = run.path / layout.adapter_path(arm)
             adapter.mkdir(parents=True)
@@ -158,18 +165,17 @@ class Written:
             (adapter / "adapter_model.safetensors").write_text(arm.name)
             examples = [Example("s", "S", (1,), (2,), 0, 0, True, "s")] * 2
             write_examples(run.path / layout.selection_path(arm), examples)
-            run.seal(layout.adapter_path(arm))
-            run.seal(layout.selection_path(arm))
+            write_json(run.path / layout.budget_path(arm), {})
+            facts[layout.adapter_path(arm)] = {}
+            facts[layout.selection_path(arm)] = {"matched": True}
+            facts[layout.budget_path(arm)] = {"n": 2}
+        record_files(run, facts)
         task = {
             "name": "t", "verifier": "planted", "verifier_params": {}, "keep": "shortest",
             "decoding": {"max_gen_toks": 8, "until": []},
             "episode": {"attempts": 1, "executions": 1},
         }  # fmt: skip
-        budgets = {arm.name: {"n": 2} for arm in ARMS}
-        source = {"model": "planted"}
-        run.update_manifest(
-            lambda m: m.update({"task": task, "source": source, "budgets": budgets, "n": 2})
-        )
+        run.update_facts(lambda facts: facts.update(task=task))
         return run
 
     def context(self, run: RunDirectory, lines: list[str] | None = None) -> Context:
@@ -182,7 +188,7 @@ class Written:
 
     def audit(self, run: RunDirectory, lines: list[str] | None = None) -> None:
         context = self.context(run, lines)
-        record_outputs(context, build_runner(context)(list_audit_steps(build_view(context))))
+        make_outputs(context, build_runner(context), list_audit_steps(build_view(context)))
 
     def take_work(self) -> list[str]:
         """Return the work since the last call, in order."""
@@ -196,7 +202,7 @@ class Written:
         findings = Differences()
         judge = TableJudge(plugins.create_verifier("planted", {}))
         view = View(run, plugins, ARMS, self.plugins)
-        check_decodes(view, build_checker(run, run.manifest(), plugins, judge), findings)
+        check_decodes(view, build_checker(run, plugins, judge), findings)
         self.take_work()
         return findings
 
@@ -227,10 +233,10 @@ def test_audit_and_experiment_are_made_once(written: Written) -> None:
         (problem, index) for problem in PROBLEMS for index in (0, 1)
     ]
     assert len({row["seed"] for row in rows}) == 6
-    manifest = run.manifest()
-    assert manifest["verdict_counts"]["gapft-seed13"] == {"pass": 3}
-    assert manifest["drawn"]["source-seed0.more"]["samples"] == 6
-    files = {name: (run.path / name).stat().st_mtime_ns for name in manifest["files"]}
+    decodes = read_decodes(run)
+    assert decodes["gapft-seed13"]["verdicts"] == {"pass": 3}
+    assert decodes["source-seed0.more"]["drawn"]["samples"] == 6
+    files = {name: (run.path / name).stat().st_mtime_ns for name in read_records(run.path)}
     written.finish(run)
     require_finished_steps(written.context(run))
     assert written.take_work() == []
@@ -251,11 +257,11 @@ def test_changed_adapter_is_decoded_again(written: Written) -> None:
     adapter = run.path / "adapters/gapft-seed13"
     config = {"base_model_name_or_path": "/elsewhere"}
     (adapter / "adapter_config.json").write_text(json.dumps(config))
-    seal_again(run.path, "adapters/gapft-seed13")
+    record_again(run.path, "adapters/gapft-seed13")
     written.finish(run)
     assert written.take_work() == []
     (adapter / "adapter_model.safetensors").write_text("other")
-    seal_again(run.path, "adapters/gapft-seed13")
+    record_again(run.path, "adapters/gapft-seed13")
     lines: list[str] = []
     written.finish(run, lines)
     assert written.take_work() == AUDIT[:2]
@@ -276,7 +282,8 @@ def test_changed_setting_and_removed_experiment(written: Written) -> None:
     del run.recipe.experiments["counting"]
     written.finish(run, lines)
     assert not [*run.path.glob("counting/*"), *run.path.glob("decisions/source-*")]
-    assert {*Run(run.path).read_records()} == {f"decisions/{arm.name}.parquet" for arm in ARMS}
+    made = [name for name in read_records(run.path) if name.startswith(("counting", "decisions"))]
+    assert made == [f"decisions/{arm.name}.parquet" for arm in ARMS]
     assert written.verify(run).differences == []
 
 
@@ -284,7 +291,7 @@ def test_plan_of_an_experiment_ends_at_what_is_not_known(written: Written) -> No
     run = written.write()
     plugins = load_plugins(written.plugins)
     view = View(run, plugins, ARMS, written.plugins)
-    planner = Planner(Run(run.path), open_store(run.path))
+    planner = Planner(run.outputs, open_store(run.path))
     experiment = plugins.get("experiment", "counting").value()
     steps = experiment.steps(view)
     view.add(planner(next(steps)))
@@ -327,7 +334,7 @@ def forge_result(run: RunDirectory) -> None:
     path = run.path / "counting/gapft-seed13.json"
     path.chmod(0o644)
     path.write_text('{"examples": 3}')
-    seal_again(run.path, "counting/gapft-seed13.json")
+    record_again(run.path, "counting/gapft-seed13.json")
 
 
 def exchange_adapters(run: RunDirectory) -> None:
@@ -335,7 +342,7 @@ def exchange_adapters(run: RunDirectory) -> None:
     texts = [(folder / "adapter_model.safetensors").read_text() for folder in folders]
     for folder, text in zip(folders, reversed(texts), strict=True):
         (folder / "adapter_model.safetensors").write_text(text)
-    seal_again(run.path, *(layout.adapter_path(arm) for arm in ARMS))
+    record_again(run.path, *(layout.adapter_path(arm) for arm in ARMS))
 
 
 @pytest.mark.parametrize(

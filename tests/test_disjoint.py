@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.files import sha256
 from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.recorded import list_warnings
 from gapft_harness.stages.integrity.disjoint import (
     DuplicateIndex,
     require_disjoint,
@@ -23,7 +23,8 @@ from gapft_harness.stages.verify.run import verify
 from tests.kit.command import gapft, succeed
 from tests.kit.letters import CONTAINS, write_letters
 from tests.kit.recording_run import LettersTask, write_letters_task
-from tests.kit.tampering import change_manifest, read_rows, write_rows
+from tests.kit.records import record_again
+from tests.kit.tampering import read_rows, write_rows
 
 KEYED = st.tuples(
     st.builds("{}-{:012x}".format, st.sampled_from("abc"), st.integers(0, 3)),
@@ -134,7 +135,7 @@ def test_keep_shared_counts_problems(task_folder: Path) -> None:
     assert f"warning: {message}" in output
     run = task_folder / "run"
     assert [len(read_rows(run / s / "problems.parquet")) for s in ("pool", "audit")] == [6, 5]
-    warnings = json.loads((run / "manifest.json").read_text())["warnings"]
+    warnings = list_warnings(RunDirectory.open(run))
     assert [line for line in warnings if line.startswith(message)]
     assert not [line for line in warnings if "case or white space" in line]
     done = succeed("verify", "run", *OPTIONS, cwd=task_folder).stdout
@@ -156,7 +157,7 @@ def copy_prompt(run: RunDirectory) -> None:
     rows = read_rows(path)
     rows[0]["prompt"] = read_rows(run.path / "audit/problems.parquet")[0]["prompt"]
     write_rows(path, rows)
-    change_manifest(run.path, lambda m: m["files"].update({"pool/problems.parquet": sha256(path)}))
+    record_again(run.path, "pool")
 
 
 def test_verify_detects_shared_problems(task: LettersTask) -> None:
@@ -174,7 +175,7 @@ def test_warns_once_of_case_difference(task: LettersTask) -> None:
         file.write(json.dumps({"id": "n", "question": "POOL 0?", "answer": "a"}) + "\n")
     run = task.run("r", splits=("pool", "audit"))
     STAGES["search"](task.context(run))
-    warnings = [line for line in run.manifest()["warnings"] if "case or white space" in line]
+    warnings = [line for line in list_warnings(run) if "case or white space" in line]
     assert len(warnings) == 1
     assert warnings[0].startswith("1 pool problem differs from an audit problem")
     assert pq.read_table(run.path / "pool/problems.parquet").num_rows == 8

@@ -18,8 +18,9 @@ from gapft_harness.recipe.conditions import convert_to_mapping
 from gapft_harness.recipe.reading import load_recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory
-from gapft_harness.stages.arm_facts import TRAINED_AS
+from gapft_harness.run_directory.recorded import TRAINED_AS, read_training
 from tests.kit.dry_runs import parse_requirements
+from tests.kit.records import read_records
 
 #: Together 64, the number of update groups of the code recipes.
 SLOTS, REPLAY = 40, 24
@@ -77,16 +78,16 @@ def write_recipe(folder: Path, recipe: dict[str, Any]) -> Path:
 
 def count_responses(run: Path) -> int:
     """Count a run's responses, without those of arms that reuse an adapter."""
-    manifest = RunDirectory.open(run).manifest()
-    training = manifest["training"].items()
+    training = read_training(RunDirectory.open(run))
     shared_tables = {
-        f"{layout.DECISIONS}/{arm}.parquet" for arm, facts in training if TRAINED_AS in facts
+        f"{layout.DECISIONS}/{arm}.parquet"
+        for arm, facts in training.items()
+        if TRAINED_AS in facts
     }
-    tables = [name for name in manifest["files"] if name.endswith(".parquet")]
-    read = [name for name in tables if name.startswith(f"{layout.DECISIONS}/")]
+    read = [name for name in read_records(run) if name.startswith(f"{layout.DECISIONS}/")]
     rows = sum(pq.read_metadata(run / name).num_rows for name in read if name not in shared_tables)
     searches = [run / layout.responses_path(split) for split in SPLITS]
-    online = sum(facts.get("responses", 0) for facts in manifest["training"].values())
+    online = sum(facts.get("responses", 0) for facts in training.values())
     return rows + sum(pq.read_metadata(path).num_rows for path in searches) + online
 
 
@@ -110,5 +111,5 @@ def test_run_generates_predicted_responses(
     adapters, responses = read_forecast(path)
     run_recipe(Options(str(path)), str(tmp_path / "run"))
     assert count_responses(tmp_path / "run") == responses
-    done = RunDirectory.open(tmp_path / "run").manifest()["training"]
+    done = read_training(RunDirectory.open(tmp_path / "run"))
     assert adapters == sum("seconds" in facts for facts in done.values())

@@ -16,11 +16,11 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.loading import collect_registrations
 from gapft_harness.hooks.manager import _load_cached, load_plugins
 from gapft_harness.hooks.protocols import Job, Progress
-from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.search.stage import run_search_stage
 from tests.kit.command import gapft, succeed
 from tests.kit.letters import CONTAINS, write_letters
 from tests.kit.recording_run import InProcessExecutor, LettersTask, write_letters_task
+from tests.kit.records import read_records
 
 RECIPE = (
     "name: r\ndata: {task: letters}\n"
@@ -51,8 +51,7 @@ def test_detects_task_edited_before_audit(
     task.write_text(text)
     plan = ("recipe.yaml", "--dry-run", "--run-dir", "run", "--plugin", "contains.py")
     assert "pool 5, audit 4" in gapft("run", *plan, cwd=tmp_path).stdout  # no model is available
-    manifest = RunDirectory.open(tmp_path / "run").manifest()
-    assert {"pool/responses.parquet", "audit/responses.parquet"} <= manifest["files"].keys()
+    assert {"pool", "audit"} <= read_records(tmp_path / "run").keys()
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.parquet import read_facts
+from gapft_harness.run_directory.recorded import read_searches
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.generation.stored_files import (
     build_file,
@@ -160,18 +162,17 @@ def test_timeouts_count_only_in_their_run(task: JudgedLetters) -> None:
     (task.folder / "slow").write_text(".2\n")
     first = task.search("first")
     task.take_judged()
-    facts = first.manifest()["verdict_counts"]["pool"]
+    facts = read_searches(first)["pool"]["verdicts"]
     assert facts["timeout"] == POOL
     (task.folder / "slow").unlink()
-    (first.path / "pool/responses.parquet").unlink()
-    (first.path / "manifest.json").unlink()
+    shutil.rmtree(first.path / "pool")
     assert read_table(task.search("first"))[1]["verdicts"]["timeout"] == POOL, (
         "the run keeps its own verdicts"
     )
     assert task.take_judged() == []
     second = task.search("second")
     assert {parse_index(text) for text in task.take_judged()} == {2}
-    assert "timeout" not in second.manifest()["verdict_counts"]["pool"]
+    assert "timeout" not in read_searches(second)["pool"]["verdicts"]
 
 
 def test_repeated_executions_are_stored(task: JudgedLetters) -> None:
@@ -181,7 +182,7 @@ def test_repeated_executions_are_stored(task: JudgedLetters) -> None:
     assert len(task.take_judged()) == POOL * (4 + 3)
     second = task.search("second", **keys)
     assert task.take_judged() == []
-    assert second.manifest()["executions"] == first.manifest()["executions"]
+    assert read_searches(second)["pool"]["executions"] == read_searches(first)["pool"]["executions"]
     assert read_table(second) == read_table(first)
     task.search("once")
     assert {parse_index(text) for text in task.take_judged()} == {GREEDY}, (
@@ -197,4 +198,4 @@ def test_stored_greedy_timeouts_run_again(task: JudgedLetters) -> None:
     (task.folder / "slow").unlink()
     second = task.search("second", **keys)
     assert len(task.take_judged()) == POOL * 3
-    assert second.manifest()["executions"]["pool"]["episodes"] == POOL
+    assert read_searches(second)["pool"]["executions"]["episodes"] == POOL

@@ -57,7 +57,7 @@ def test_paths_are_unique(first: Any, second: Any) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "recipe.yaml", "manifest.json", "pool", "pool/responses.jsonl", "problems.parquet",
+        "recipe.yaml", "run.json", "pool", "pool/responses.jsonl", "problems.parquet",
         "report/index.html", "decisions/gapft.parquet", "decisions/gapft-seed13", "adapters/gapft",
         "selections/gapft-seed13.exposed.parquet", "adapters/gapft-seed13/README.md",
         "adapters/gapft-seed013", "states/pool/4.parquet", "pool/other.parquet", "gapft-seed13",

@@ -14,10 +14,12 @@ from gapft_harness.experiments.diversity import DiversityPart
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.bundled import list_bundled_recipes
 from gapft_harness.recipe.reading import check_recipe, load_recipe
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.recorded import read_budgets
 from gapft_harness.stages.experiment.loading import load_experiments
 from gapft_harness.training.plan import count_steps
 from tests.kit.part_tables import read_tables
-from tests.kit.planted_run import SEEDS, read_json, read_rows, write_planted_task
+from tests.kit.planted_run import SEEDS, read_rows, write_planted_task
 
 BY = {"by": ["answer"]}
 MATCHED: dict[str, Any] = {
@@ -105,7 +107,7 @@ def test_rows_are_compared_with_source_gapft_and_uniform(
 def test_tokens_differ_within_the_tolerances(
     run: Path, tables: dict[str, list[dict[str, Any]]]
 ) -> None:
-    budgets = read_json(run / "manifest.json")["budgets"]
+    budgets = read_budgets(RunDirectory.open(run))
     rows = {row["tokens"]: row for row in tables["matched_diversity_tokens"]}
     for field, name, tolerance in (
         ("supervised_tokens", "supervised", 0.02),

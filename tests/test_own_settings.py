@@ -11,6 +11,8 @@ import pytest
 import yaml
 
 from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.recorded import read_training
 from gapft_harness.run_directory.tables import read_states
 from gapft_harness.stages.verify.run import verify
 from tests.kit.command import succeed
@@ -92,7 +94,7 @@ def test_trains_each_arm_with_its_own_settings(folder: Path) -> None:
     same = {name for name, sha in adapters.items() if sha == adapters["gapft"]}
     assert {"gapft", "online", "again"} <= same, "the online trainer trains as the bundled one"
     assert not same & {"fast", "older", "uniform"}
-    recorded = json.loads((run / "manifest.json").read_text())["training"]
+    recorded = read_training(RunDirectory.open(run))
     assert recorded["again-seed13"]["trained_as"] == "gapft-seed13"
     assert "trained_as" not in recorded["online-seed13"]
     assert verify(run, [str(folder / "plugin.py"), str(folder / "online.py")]).differences == []

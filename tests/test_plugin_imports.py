@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from tests.kit.command import gapft
 from tests.kit.letters import CONTAINS, write_letters
+from tests.kit.records import read_records
 from tests.kit.tiny_models import write_byte_llama
 
 PLUGIN = CONTAINS.replace(
@@ -30,8 +30,7 @@ def test_edited_helper_module_reruns_the_run(tmp_path: Path) -> None:
     def run() -> tuple[set[str], int, int]:
         done = gapft("run", "recipe.yaml", "--run-dir", "run", *command, cwd=tmp_path, env=env)
         assert done.returncode == 0, done.stderr
-        manifest = json.loads((tmp_path / "run/manifest.json").read_text())
-        passed = manifest["verdict_counts"]["pool"].get("pass", 0)
+        passed = read_records(tmp_path / "run")["pool"]["facts"]["verdicts"].get("pass", 0)
         judged, generated = (
             {path.parent.name for path in tmp_path.glob(f".store/{step}/*/made_from.json")}
             for step in ("judge", "generate")

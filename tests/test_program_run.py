@@ -17,11 +17,11 @@ import yaml
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import SOURCE, Arm
-from gapft_harness.engine.run import Run
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.evidence import read_evidence
+from gapft_harness.run_directory.recorded import read_judged_facts
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.sandbox import probe_tiers
 from gapft_harness.stages.context import Context
@@ -31,6 +31,7 @@ from gapft_harness.stages.selection.choosing import build_example
 from gapft_harness.stages.verify.run import verify
 from tests.kit.local_tasks import build_task
 from tests.kit.recording_run import InProcessExecutor
+from tests.kit.records import change_records
 from tests.kit.tiny_models import write_byte_llama
 from tests.pools import list_pool_tables
 
@@ -184,26 +185,29 @@ def test_single_attempts_give_other_states(folder: Path, tmp_path: Path) -> None
     single = search(folder, tmp_path / "r", episode={"attempts": 1})
     assert {attempts for row in read_outcomes(single).values() for attempts, _ in row} == {1}
     assert [v for _, v in read_outcomes(single)["3"]] == [False, False, False]
-    assert single.manifest()["task"]["episode"] == {"attempts": 1, "executions": 3}
+    assert single.task["episode"] == {"attempts": 1, "executions": 3}
 
 
-def forget_rules(manifest: dict[str, Any]) -> None:
-    for facts in manifest["judged_by"].values():
-        del facts["rules"]
+def forget_rules(records: dict[str, Any]) -> None:
+    for split in ("pool", "audit"):
+        del records[split]["facts"]["judged_by"]["rules"]
 
 
 def test_rejects_programs_judged_by_other_rules(folder: Path, tmp_path: Path) -> None:
     """Before anything is generated; ``verify`` reports the rules, and their absence."""
     run = search(folder, tmp_path / "r")
     rules = {"edition": 3, "prelude": "none"}
-    assert [facts["rules"] for facts in run.manifest()["judged_by"].values()] == [rules, rules]
+    assert [facts["rules"] for facts in read_judged_facts(run, "judged_by").values()] == [
+        rules,
+        rules,
+    ]
     result = verify(run.path)
     assert result.differences == []
     assert any(json.dumps(rules) in line for line in result.checked)
-    run.update_manifest(forget_rules)
+    change_records(run.path, forget_rules)
     assert any("judged_by" in line for line in verify(run.path).differences)
     shutil.rmtree(run.path / "audit")
-    Run(run.path).remove(["audit"])
+    run.outputs.remove(["audit"])
     view = View(run, load_plugins(), [], executor=InProcessExecutor())
     with pytest.raises(UserError, match="the decodes: "):
         view.decode("decisions/gapft-seed13.parquet", Arm(SOURCE, 0))

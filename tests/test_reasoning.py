@@ -13,6 +13,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.recorded import read_searches
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.verify.run import verify
 from tests.kit.recording_run import LettersTask, write_letters_task
@@ -95,7 +96,7 @@ def test_refuses_reasoning_without_exact_ids(task: LettersTask) -> None:
 
 def read_keys(run: RunDirectory, step: str) -> set[str]:
     """Return the keys of the stored groups of a step that the pool's table is made of."""
-    made_from = json.loads(json.dumps(run.manifest()["stored"]["pool"]))
+    made_from = json.loads(json.dumps(read_searches(run)["pool"]["stored"]))
     folder = Path(run.path).parent / ".store" / step
     return {name for name in made_from if (folder / name.rpartition("/")[2]).exists()}
 
@@ -103,7 +104,7 @@ def read_keys(run: RunDirectory, step: str) -> set[str]:
 def test_think_end_token_changes_verdicts_but_not_responses(task: LettersTask) -> None:
     plain = select(task, "plain", "does not think")
     ends = select(task, "ends", "does not think", think_end_token="so")
-    assert ends.manifest()["task"]["verifier_params"]["think_end_token"] == "so"
+    assert ends.task["verifier_params"]["think_end_token"] == "so"
     for step, same in (("generate", True), ("judge", False)):
         groups = [read_keys(run, step) for run in (plain, ends)]
         assert all(groups)

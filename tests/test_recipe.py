@@ -242,7 +242,7 @@ def test_setting_the_default_changes_nothing(
         "decoding": {"max_gen_toks": 24, "until": []},
         "verifier": "option_letter",
     }
-    run.update_manifest(lambda m: m["task"].update(facts))
+    run.update_facts(lambda recorded: recorded.update(task=facts))
     expected = build_recipe(Setting(key, default, "--set"))
     assert RunDirectory.create_or_open(run.path, expected).recipe == expected
     assert not RunDirectory.create_or_open(run.path, expected).changes

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.recorded import list_warnings
 from tests.kit.recording_run import LettersTask, write_letters_task
 
 #: Samples 0, 1 and 3 of each problem's four are right; sample 1 is the shortest.
@@ -88,7 +89,7 @@ def test_evidence_keep_replaces_the_tasks_rule(
     task: LettersTask, keep: str | None, index: int
 ) -> None:
     run = task.run("r", ["states"], splits=("pool", "audit"), search=K, evidence={"keep": keep})
-    assert run.manifest()["task"]["keep"] == (keep or "shortest")
+    assert run.task["keep"] == (keep or "shortest")
     assert {row["kept_index"] for row in read_rows(run, "states/pool")} == {index}
     assert {row["first_success"] for row in read_rows(run, "states/pool")} == {0}
 
@@ -109,7 +110,7 @@ def test_verifier_keys_replace_verifier_and_rule(
     run = task.run("r", search=K, verifier=verifier)
     passed = [row["status"] == "pass" for row in read_rows(run, "pool/responses")]
     assert sum(passed) == 24 * passing
-    facts = run.manifest()["task"]
+    facts = run.task
     assert facts["verifier"] == verifier.get("name", "contains")
     own = {} if verifier.get("name") == "nothing" else {"word": ""}
     assert facts["verifier_params"] == {**own, **verifier.get("params", {})}
@@ -143,7 +144,7 @@ def test_deduplicate_drops_repeats(task: LettersTask) -> None:
     assert len(read_rows(with_repeats, "pool/problems")) == 29
     assert len(read_rows(dropped, "pool/problems")) == 24
     assert len({row["prompt"] for row in read_rows(dropped, "pool/problems")}) == 24
-    assert "pool: 5 repeated problems dropped" in "\n".join(dropped.manifest()["task"]["dropped"])
+    assert "pool: 5 repeated problems dropped" in "\n".join(dropped.task["dropped"])
 
 
 def test_reports_dropped_problems_and_identical_samples(task: LettersTask) -> None:
@@ -156,16 +157,15 @@ def test_reports_dropped_problems_and_identical_samples(task: LettersTask) -> No
         data={"deduplicate": True},
         model={"args": {"alike": True}},
     )
-    manifest = run.manifest()
     report = (run.path / "report/index.md").read_text("utf-8")
     for split, count in (("pool", 24), ("audit", 21)):
         warning = f"{split}: all 4 samples are the same on every one of {count} problems"
-        assert any(warning in recorded for recorded in manifest["warnings"])
+        assert any(warning in recorded for recorded in list_warnings(run))
         assert warning in report
     note = "pool: 5 repeated problems dropped (deduplicate)"
-    assert note in manifest["task"]["dropped"]
+    assert note in run.task["dropped"]
     assert note in report.replace("\\", "")
 
 
 def test_distinct_samples_give_no_warning(task: LettersTask) -> None:
-    assert task.run("r", splits=("pool", "audit"), search=K).manifest()["warnings"] == []
+    assert list_warnings(task.run("r", splits=("pool", "audit"), search=K)) == []

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.run_directory.recorded import read_source
 from tests.kit.recording_run import write_letters_task
+from tests.kit.records import read_records
 
 A, B = "a" * 64, "b" * 64
 
@@ -17,13 +19,13 @@ def test_splits_with_different_weights_are_refused(tmp_path: Path) -> None:
     weights = task.folder / "weights"
     weights.write_text(A)
     run = task.run("r")
-    before, manifest = task.log("r"), run.manifest()
+    before, records = task.log("r"), read_records(run.path)
     weights.write_text(B)
     with pytest.raises(UserError, match=r"pool.*weights_sha256 a+… → b+…"):
         task.run("r", splits=("audit",))
     assert [record for record in task.log("r")[len(before) :] if "id" in record] == []
-    assert run.manifest()["files"] == manifest["files"]
+    assert read_records(run.path) == records
     weights.write_text(A)
     task.run("r", splits=("pool", "audit"))
-    assert run.manifest()["source"]["weights_sha256"] == A
-    assert "audit/responses.parquet" in run.manifest()["files"]
+    assert read_source(run)["weights_sha256"] == A
+    assert run.has("audit/responses.parquet")

@@ -18,7 +18,7 @@ from gapft_harness.run_directory.directory import RunDirectory
 from tests.kit.command import gapft
 from tests.kit.patience import PATIENCE_S
 from tests.kit.recording_run import LettersTask, write_letters_task
-from tests.kit.tampering import read_records
+from tests.kit.records import read_records
 
 SEARCH = {"k": 4, "chunk": 8}
 

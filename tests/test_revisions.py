@@ -13,8 +13,11 @@ import yaml
 from gapft_harness.core.records import Arm
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.recorded import read_source
 from tests.kit.command import gapft, succeed
 from tests.kit.letters import CONTAINS, write_letters
+from tests.kit.records import read_run
 from tests.kit.tiny_models import write_byte_llama
 
 #: The commits of the two revisions, by their weights' seeds.
@@ -66,9 +69,9 @@ class LocalHub:
         assert done.returncode == 2, done.stdout + done.stderr
         return " ".join((done.stdout + done.stderr).split())
 
-    def manifest(self) -> dict[str, Any]:
-        """Read the run's manifest."""
-        return dict(json.loads((self.folder / "run/manifest.json").read_text()))
+    def source(self) -> dict[str, Any]:
+        """Read the description of the run's model."""
+        return read_source(RunDirectory.open(self.folder / "run"))
 
 
 @pytest.fixture
@@ -82,7 +85,7 @@ def test_pinned_revision_is_used_and_recorded_everywhere(hub: LocalHub) -> None:
     missing = succeed(*command, "--dry-run", cwd=hub.folder, env=hub.env).stdout
     assert "missing here\nnothing" in missing
     succeed(*command, cwd=hub.folder, env=hub.env)
-    source = hub.manifest()["source"]
+    source = hub.source()
     assert (source["revision"], source["weights_sha256"]) == (COMMITS[1], hub.weights(1))
     adapter = hub.folder / "run" / layout.adapter_path(Arm("gapft", 13))
     facts = json.loads((adapter / "training.json").read_text())
@@ -101,7 +104,7 @@ def test_moved_branch_is_a_different_model(hub: LocalHub) -> None:
     hub.point(0)
     search = (*hub.command(None), "--only", "search")
     succeed(*search, cwd=hub.folder, env=hub.env)
-    source = hub.manifest()["source"]
+    source = hub.source()
     assert (source["revision"], source["weights_sha256"]) == (COMMITS[0], hub.weights(0))
     hub.point(1)
     done = succeed(*search, cwd=hub.folder, env=hub.env)
@@ -109,8 +112,8 @@ def test_moved_branch_is_a_different_model(hub: LocalHub) -> None:
     assert f"commit {COMMITS[0]} → {COMMITS[1]}" in text
     assert hub.weights(1)[:12] in text
     assert hub.weights(0)[:12] in text
-    assert hub.manifest()["source"]["weights_sha256"] == hub.weights(1)
-    assert hub.weights(0)[:12] in (hub.folder / "run/history.jsonl").read_text()
+    assert hub.source()["weights_sha256"] == hub.weights(1)
+    assert hub.weights(0)[:12] in json.dumps(read_run(hub.folder / "run")["history"])
     hub.point(0)
     shutil.rmtree(hub.model / "snapshots" / COMMITS[1])
     succeed(*hub.command(None), cwd=hub.folder, env=hub.env)

@@ -20,9 +20,9 @@ from tests.kit.command import call
     ("name", "content"),
     [
         ("thesis.tex", "mine"),
-        ("manifest.json", '{"name": "a web page"}'),
-        ("manifest.json", '{"gapft_harness": "0.1.0", "files": {"pool/responses.parquet": "0"}}'),
-        ("manifest.json", "["),
+        ("run.json", '{"name": "a web page"}'),
+        ("run.json", '{"format": 8, "outputs": {"pool": {"place": "0"}}}'),
+        ("run.json", "["),
         ("film.mkv.partial", "half"),
         ("log.jsonl", ""),
     ],

@@ -14,6 +14,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.recorded import list_warnings
 from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.verify.run import verify
 from gapft_harness.study.driver import run_study
@@ -114,7 +115,7 @@ def test_decodes_only_missing_scales(
     assert decoded == expected
     for _, name, scale in expected:
         arm = next(arm for arm in all_arms() if arm.name == name)
-        rows = pq.read_table(run.sealed(layout.scaled_decisions_path(arm, scale))).to_pylist()
+        rows = pq.read_table(run.file(layout.scaled_decisions_path(arm, scale))).to_pylist()
         assert {r["problem_id"]: r["status"] == "pass" for r in rows} == {
             i: planted["right"](name, scale, i) for i in audited
         }
@@ -161,7 +162,7 @@ def test_scales_to_zero_without_solved_calibration_problems(
     task: ScaledLetters,
 ) -> None:
     run = task.scale("hopeless", (), model={"backend": "by_scale", "args": {"hopeless": True}})
-    warnings = run.manifest()["warnings"]
+    warnings = list_warnings(run)
     [nothing] = [w for w in warnings if w.startswith("calibration: ")]
     [warning] = [w for w in warnings if w.startswith("experiment scaling: ")]
     assert "responses passed" in nothing

@@ -17,6 +17,8 @@ from gapft_harness.engine import runner
 from gapft_harness.engine.outputs import Output
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import Job, Progress
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.recorded import list_warnings
 from gapft_harness.stages.decode import build_decoder, decode
 from gapft_harness.stages.search.data import check_splits, hash_problems
 from gapft_harness.stages.search.stage import (
@@ -81,8 +83,8 @@ def test_records_that_the_models_penalty_is_ignored(tmp_path: Path) -> None:
     assert expected in " ".join((done.stdout + done.stderr).split())
     succeed(*arguments, "second", "--only", "search", cwd=tmp_path)
     for name in ("first", "second"):
-        manifest = json.loads((tmp_path / name / "manifest.json").read_text())
-        (warning,) = [line for line in manifest["warnings"] if "generation_config" in line]
+        warnings = list_warnings(RunDirectory.open(tmp_path / name))
+        (warning,) = [line for line in warnings if "generation_config" in line]
         assert warning.startswith(expected)
         assert "lm_eval --model hf apply the penalty" in warning
 
@@ -96,7 +98,7 @@ def test_torn_pool_stops_the_audit(task: LettersTask) -> None:
         run_search_stage(task.context(run))
     pool.write_text(whole)
     run_search_stage(task.context(run))
-    assert "audit/responses.parquet" in run.manifest()["files"]
+    assert run.has("audit/responses.parquet")
 
 
 def test_missing_tables_are_an_error(task: LettersTask, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +112,7 @@ def test_reports_a_job_before_loading_its_model(task: LettersTask) -> None:
     """The display can then show what it is waiting for."""
     run = task.run("r")
     arm, folders = Arm("gapft", 13), [str(task.folder / "tasks")]
-    problems = Output(run.sealed("pool/problems.parquet"))
+    problems = Output(run.file("pool/problems.parquet"))
     seen: list[tuple[int, int, int]] = []
 
     def count_loads() -> int:
@@ -120,7 +122,7 @@ def test_reports_a_job_before_loading_its_model(task: LettersTask) -> None:
         seen.append((done, total, count_loads() - before))
 
     before = count_loads()
-    plugins, task_facts = load_plugins(task.plugins), run.manifest()["task"]
+    plugins, task_facts = load_plugins(task.plugins), run.task
     builder = build_decoder(run.recipe, task_facts, {}, run.path, plugins, task.plugins)
     splits, _ = check_splits(run.recipe, plugins, folders)
     hashes = hash_problems(splits["audit"].problems)

@@ -15,12 +15,13 @@ from gapft_harness.core.records import Arm, Evidence, Example, Pool, Response
 from gapft_harness.core.streams import Stream
 from gapft_harness.hooks.registration import Registration, SelectorTraits
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.directory import RunDirectory, list_arms
+from gapft_harness.run_directory.recorded import read_budgets
 from gapft_harness.run_directory.tables import read_examples
+from gapft_harness.stages.pipeline import STAGES
 from gapft_harness.stages.selection.choosing import (
     run_selector,
 )
-from gapft_harness.stages.selection.stage import list_arms
 from tests.kit.recording_run import LettersTask, write_letters_task
 from tests.pools import build_evidence, build_pool
 
@@ -165,7 +166,7 @@ def test_end_token_follows_naturally_ended_responses_only(
     )
     chosen = read_examples(run.path / "selections/gapft-seed13.parquet")
     assert [(len(e.response_ids), e.ended) for e in chosen] == [(13, end_tokens)] * 6
-    budget = run.manifest()["budgets"]["gapft-seed13"]
+    budget = read_budgets(run)["gapft-seed13"]
     assert budget["supervised_tokens"] == 8 * 6 * (13 + end_tokens)
     assert budget["ends_unknown"] == (6 if finish == "unknown" else 0)
 
@@ -194,14 +195,15 @@ def test_rejects_tokens_beyond_tolerance(task: LettersAndMore) -> None:
         UserError, match=r"gapft-seed13 .* wordy-seed13 .* 672 .* 768, .* budget\.token_tolerance"
     ):
         task.select(**keys, budget={"n": 6, "token_tolerance": 0.12})
-    assert "n" not in RunDirectory.open(task.folder / "r").manifest(), "nothing is trained on it"
+    with pytest.raises(UserError, match="token_tolerance"):
+        STAGES["train"](task.context(RunDirectory.open(task.folder / "r")))
     run = task.select(**keys, budget={"n": 6, "token_tolerance": 0.13})
-    assert "selections/wordy-seed13.parquet" in run.manifest()["files"]
+    assert run.has("selections/wordy-seed13.parquet")
 
 
 def test_reference_may_differ_in_tokens(task: LettersAndMore) -> None:
     run = task.select(conditions=["gapft", "all_verified"], budget={"n": 6, "token_tolerance": 0})
-    tokens = {name: budget["tokens"] for name, budget in run.manifest()["budgets"].items()}
+    tokens = {name: budget["tokens"] for name, budget in read_budgets(run).items()}
     assert tokens["all_verified-seed13"] > tokens["gapft-seed13"]
 
 
@@ -212,4 +214,4 @@ def test_rejects_fewer_exposures_than_update_groups(
     with pytest.raises(UserError, match="update_groups"):
         task.select(conditions=["gapft"], budget={"n": 6, "replay": 1}, training=training)
     run = task.select(conditions=["gapft"], budget={"n": 6, "replay": 4}, training=training)
-    assert run.manifest()["budgets"]["gapft-seed13"]["steps"] == 8
+    assert read_budgets(run)["gapft-seed13"]["steps"] == 8

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.recorded import read_source
 from tests import toy_server
 from tests.kit.command import gapft
+from tests.kit.records import read_records, read_run
 from tests.toy_server import ToyServer
 
 K, PROBLEMS, AUDIT, CHUNK = 2, 12, 3, 4
@@ -87,9 +90,9 @@ def test_search_resumes_after_server_faults(server, tmp_path):
     assert len(served) == PROBLEMS * (1 + K)
     assert set(served.values()) == {1}
 
-    manifest = json.loads((run / "manifest.json").read_text())
-    assert manifest["source"]["url"] == server.url()
-    assert manifest["source"]["model"] == "toy"
+    source = read_source(RunDirectory.open(run))
+    assert source["url"] == server.url()
+    assert source["model"] == "toy"
     for file in (*run.rglob("*"), *(tmp_path / ".store").rglob("*")):
         assert file.is_dir() or KEY.encode() not in file.read_bytes(), file
     assert KEY not in stopped.stderr + stopped.stdout + done.stdout + done.stderr
@@ -117,7 +120,7 @@ def test_run_continues_on_another_server(server, tmp_path):
         assert set(served.values()) == {1}, "what is stored is not asked for again"
         assert other.most_parallel <= 2
         assert len(count_answers(server)) == REQUESTS
-        assert json.loads((run / "manifest.json").read_text())["source"]["url"] == other.url()
+        assert read_source(RunDirectory.open(run))["url"] == other.url()
 
 
 def test_responses_are_reused_on_another_server(server, tmp_path):
@@ -135,10 +138,10 @@ def test_responses_are_reused_on_another_server(server, tmp_path):
 def read_result(run: Path) -> dict[str, bytes]:
     """Read a search's result without measured times."""
     files = {path.relative_to(run).as_posix(): path for path in run.rglob("*.parquet")}
-    manifest = json.loads((run / "manifest.json").read_text())
-    del manifest["stages"]
+    facts = read_run(run)
+    del facts["stages"]
     whole = {name: path.read_bytes() for name, path in files.items()}
-    return whole | {"manifest.json": json.dumps(manifest).encode()}
+    return whole | {"run.json": json.dumps(facts).encode()}
 
 
 def test_finished_search_is_kept_after_refusal(server, tmp_path):
@@ -153,9 +156,7 @@ def test_finished_search_is_kept_after_refusal(server, tmp_path):
     refused = run_search(run, path)
     assert refused.returncode == 2
     assert "'toy'" in refused.stderr
-    assert sorted(json.loads((run / "manifest.json").read_text())["files"]) == [
-        "pool/problems.parquet", "pool/responses.parquet",
-    ]  # fmt: skip
+    assert [*read_records(run)] == ["pool"]
     server.behaviour.models = [{"id": "toy"}]
     done = run_search(run, path)
     assert done.returncode == 0, done.stderr

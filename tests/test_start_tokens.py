@@ -14,6 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.recipe.sections import Training
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.recorded import read_budgets, read_source
 from gapft_harness.training.plan import build_training_prompt
 from tests.kit.command import gapft, succeed
 from tests.kit.letters import prepare_letters_run
@@ -139,7 +141,7 @@ def test_model_sees_two_start_tokens_everywhere(
     assert trained <= recorded, "training uses the ids that the generator saw"
     seen = [tuple(row) for row in run_with_two["training"]]
     assert all(any(row[: len(ids)] == ids for ids in trained) for row in seen)
-    source = json.loads((folder / "two" / "manifest.json").read_text())["source"]
+    source = read_source(RunDirectory.open(folder / "two"))
     assert source["start_ids"] == [BOS, BOS]
     succeed("verify", "two", *PLUGINS, cwd=folder, env={"SEEN": str(folder / "verify.seen")})
 
@@ -161,7 +163,7 @@ def test_training_prompt_may_have_another_number(
         tuple(row) for row in run_with_two["training"]
     }
     main, older = (
-        json.loads((folder / run_name / "manifest.json").read_text())["budgets"]["gapft-seed13"]
+        read_budgets(RunDirectory.open(folder / run_name))["gapft-seed13"]
         for run_name in ("two", "older")
     )
     assert main["tokens"] - older["tokens"] == main["exposures"], "one token less an exposure"

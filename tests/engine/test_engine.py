@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections import Counter
@@ -28,6 +27,7 @@ from gapft_harness.engine.step import Step
 from gapft_harness.engine.store import MADE_FROM, Store, remove_path
 from tests.engine import step_functions as functions
 from tests.kit.recording_run import InProcessExecutor
+from tests.kit.records import change_records, read_records
 from tests.kit.tampering import change_json, flip_bit
 
 
@@ -381,8 +381,7 @@ def test_missing_output_is_not_a_difference(place: Place) -> None:
 
 def list_forgeries(run: Path) -> Iterator[tuple[str, Callable[[], object]]]:
     """Yield every change of a recorded fact; some also record the key that follows from it."""
-    records = json.loads((run / RECORDS).read_text())
-    for name, record in records.items():
+    for name, record in read_records(run).items():
         for key in ("place", "digest"):
             yield f"{name} {key}", lambda n=name, k=key: _set(run, n, (k,), "0" * 64)
         for key in record["facts"]:
@@ -393,18 +392,18 @@ def list_forgeries(run: Path) -> Iterator[tuple[str, Callable[[], object]]]:
 
 
 def _set(run: Path, name: str, keys: tuple[str, ...], value: Any) -> None:
-    def change(content: dict[str, Any]) -> None:
-        inner = content[name]
+    def change(records: dict[str, Any]) -> None:
+        inner = records[name]
         for key in keys[:-1]:
             inner = inner[key]
         inner[keys[-1]] = value
 
-    change_json(run / RECORDS, change)
+    change_records(run, change)
 
 
 def _forge_key(run: Path, name: str, part: str) -> None:
     _set(run, name, ("made_from", part), {"x": 1})
-    made_from = json.loads((run / RECORDS).read_text())[name]["made_from"]
+    made_from = read_records(run)[name]["made_from"]
     function = str(made_from["function"]).rpartition(":")[2]
     _set(run, name, ("place",), f"{function}/{content_hash(made_from)}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,8 @@ import pytest
 
 import tests.engines.needs_vllm  # noqa: F401
 from gapft_harness.executors.ray_cluster import start_ray
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.recorded import read_source
 from tests.end_to_end.readme import read_blocks
 from tests.end_to_end.results_checks import check_results
 from tests.kit.command import succeed
@@ -41,13 +42,12 @@ def find_command(*has: str, lacks: str = "\n") -> str:
 
 
 def run_command(line: str, folder: Path, **replacements: str) -> dict[str, Any]:
-    """Run a command with the replacements; return the run's manifest."""
+    """Run a command with the replacements; return the description of its model."""
     for page_text, local_text in (INSTEAD | replacements).items():
         line = line.replace(page_text, local_text)
     succeed(*line.split(), *SMALL, "--run-dir", "run", cwd=folder)
     check_results(read_results(folder / "run"))
-    manifest: dict[str, Any] = json.loads((folder / "run/manifest.json").read_text())
-    return manifest
+    return read_source(RunDirectory.open(folder / "run"))
 
 
 @pytest.fixture
@@ -61,22 +61,22 @@ def cluster() -> Iterator[str]:
 
 
 def test_one_gpu(tmp_path: Path) -> None:
-    manifest = run_command(find_command("model.backend=vllm", lacks="executor"), tmp_path)
-    assert manifest["source"]["backend"] == "vllm"
+    source = run_command(find_command("model.backend=vllm", lacks="executor"), tmp_path)
+    assert source["backend"] == "vllm"
 
 
 def test_eight_gpus_of_one_machine(tmp_path: Path) -> None:
-    manifest = run_command(find_command("executor.workers=8"), tmp_path)
-    assert manifest["source"]["backend"] == "vllm"
+    source = run_command(find_command("executor.workers=8"), tmp_path)
+    assert source["backend"] == "vllm"
 
 
 def test_a_ray_cluster(tmp_path: Path, cluster: str) -> None:
-    manifest = run_command(find_command("head:6379"), tmp_path, **{"head:6379": cluster})
-    assert manifest["source"]["backend"] == "vllm"
+    source = run_command(find_command("head:6379"), tmp_path, **{"head:6379": cluster})
+    assert source["backend"] == "vllm"
 
 
 def test_an_existing_server(tmp_path: Path, url: str) -> None:
-    manifest = run_command(
+    source = run_command(
         find_command("local-completions"), tmp_path, **{"http://localhost:8000/v1": url}
     )
-    assert manifest["source"]["url"] == f"{url}/completions"
+    assert source["url"] == f"{url}/completions"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,8 @@ from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
 from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
 from gapft_harness.recipe.recipe import resolve_model
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.recorded import read_source
 from tests.asking import generate_all, ignore_progress, make_request
 from tests.end_to_end.results_checks import check_results
 from tests.kit.command import gapft, succeed
@@ -54,7 +55,7 @@ def test_report_obeys_all_laws_and_names_engine(run: Path) -> None:
     results = read_results(run)
     check_results(results)
     assert [row["condition"] for row in results["conditions"]] == ["source", "gapft", "replay"]
-    source = json.loads((run / "manifest.json").read_text())["source"]
+    source = read_source(RunDirectory.open(run))
     assert source["backend"] == "vllm"
     assert source["versions"]["vllm"]
     assert source["engine"]["in_process"] is True

@@ -69,12 +69,12 @@ class LengthsPart(api.Part):
 
     name, title, after = NAME, "Answer lengths", "Training budgets"
 
-    def read(self, run_path, manifest, arms):
+    def read(self, run, arms):
         """Read the lengths of the answers that each arm learned from, and of those that it gave."""
-        long = Settings(**manifest["recipe"]["experiments"][NAME]).long
+        long = Settings(**run.recipe.experiments[NAME]).long
 
         def read_given(table):
-            judged = (row for _, rows in api.read_judged(run_path / table) for row in rows)
+            judged = (row for _, rows in api.read_judged(run.path / table) for row in rows)
             responses = [row.response for row in judged]
             greedy = [r for r in responses if r.index == api.GREEDY]
             return describe_lengths([len(response.token_ids) for response in greedy], long)
@@ -82,7 +82,7 @@ class LengthsPart(api.Part):
         source = read_given(api.layout.responses_path("audit"))
         lengths = [("source", None, "given", source)]
         for arm in arms:
-            learned = json.loads((run_path / build_lengths_path(arm)).read_text())
+            learned = json.loads((run.path / build_lengths_path(arm)).read_text())
             given = read_given(api.layout.decisions_path(arm))
             lengths.append((arm.condition, arm.seed, "learned", learned))
             lengths.append((arm.condition, arm.seed, "given", given))

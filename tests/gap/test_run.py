@@ -23,6 +23,7 @@ from gapft_harness.outcomes.verdicts import Verdicts
 from gapft_harness.presentation.page import Page
 from tests.kit.command import succeed
 from tests.kit.letters import prepare_letters_run
+from tests.kit.records import change_run, read_records
 
 RECIPE = {"search": {}, "seeds": [13, 21, 73]}
 
@@ -98,11 +99,9 @@ def test_gap_matches_report_and_leaves_run_unchanged(
 
 
 def test_needs_only_finished_search(run: Path) -> None:
-    manifest = json.loads((run / "manifest.json").read_text())
-    names = [name for name in manifest["files"] if "responses" in name or "problems" in name]
-    manifest["files"] = {name: manifest["files"][name] for name in names}
-    manifest |= {"training": {}, "budgets": {}, "stages": {}}
-    (run / "manifest.json").write_text(json.dumps(manifest))
+    searched = ("pool", "audit", "calibration")
+    kept = {name: record for name, record in read_records(run).items() if name in searched}
+    change_run(run, lambda content: content.update(outputs=kept, stages={}))
     for name in ("selections", "adapters", "decisions", "scaled", "report"):
         shutil.rmtree(run / name, ignore_errors=True)
     (run / "states/pool.parquet").unlink()

@@ -17,6 +17,7 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_states, response_schema
 from tests.compare.logs import write_log
 from tests.kit.recording_run import write_letters_task
+from tests.kit.records import record_files
 
 PASSED = {"gapft": {0, 1, 2, 3}, "uniform": {0, 5}}
 
@@ -47,7 +48,7 @@ def plant_decisions(run: RunDirectory, passed: dict[str, set[int]]) -> RunDirect
         ]
         (run.path / place).parent.mkdir(exist_ok=True)
         pq.write_table(pa.Table.from_pylist(rows, schema=response_schema()), run.path / place)
-        run.seal(place)
+        record_files(run, {place: {}})
     return run
 
 

@@ -138,11 +138,11 @@ _PLUGIN = build_plugin(
 )
 
 #: Files that a command writes whenever it goes on.
-_REWRITTEN = re.compile(r"run/(manifest\.json|run\.json|recipe\.yaml)")
+_REWRITTEN = re.compile(r"run/(run\.json|recipe\.yaml)")
 
 #: Files that are quickly made from those in the store.
 _DERIVED = re.compile(
-    r"run/(manifest\.json|run\.json|recipe\.yaml|.*\.parquet|.*report|scaled/.*|.*\.partial.*)"
+    r"run/(run\.json|recipe\.yaml|.*\.parquet|.*report|scaled/.*|.*\.partial.*)"
     r"|\.store/.*\.partial/.*"
 )
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.report.findings.computation import compute_findings
 from gapft_harness.report.part import Part
 from gapft_harness.report.reading.inputs import ReportInputs, read_inputs
+from gapft_harness.run_directory.directory import RunDirectory
 
 
 def read_tables(run: Path, *parts: Part) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of the parts' tables by name, as results.json has them."""
-    manifest = json.loads((run / "manifest.json").read_text("utf-8"))
-    return build_tables(read_inputs(run, manifest, parts))
+    return build_tables(read_inputs(RunDirectory.open(run), parts))
 
 
 def build_tables(inputs: ReportInputs) -> dict[str, list[dict[str, Any]]]:

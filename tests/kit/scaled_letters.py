@@ -10,6 +10,7 @@ from typing import Any
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.verify.run import verify
 from tests.kit.recording_run import LettersTask, write_letters_task
+from tests.kit.records import read_records
 
 STAGES = ("states", "select", "train", "audit", "report")
 SCALED = ("states", "select", "train", "audit", "experiments", "report")
@@ -167,8 +168,8 @@ class ChangingLetters(ScaledLetters):
 
     def hash_sealed(self, *folders: str) -> dict[str, str]:
         """Return the hashes of the sealed files in some folders."""
-        files = RunDirectory.open(self.folder / "r").manifest()["files"]
-        return {name: h for name, h in files.items() if name.split("/")[0] in folders}
+        records = read_records(self.folder / "r")
+        return {n: r["digest"] for n, r in records.items() if n.split("/")[0] in folders}
 
     def find_differences(self) -> list[str]:
         """Return the differences that verify finds."""

@@ -1,4 +1,4 @@
-"""Damage a run's files, and forge them: change a file and seal it again.
+"""Damage a run's files, and forge them: change a file and record its new hash.
 
 ``tamper`` lists every damage to every recorded file and fact of a run, from the files themselves.
 The other functions make single changes.
@@ -6,7 +6,6 @@ The other functions make single changes.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shutil
@@ -21,10 +20,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gapft_harness.core.files import sha256, write_json
 from gapft_harness.core.identities import content_hash
-
-MANIFEST, RECORDS, HISTORY = "manifest.json", "run.json", "history.jsonl"
+from tests.kit.records import (
+    RECORDS,
+    change_output_facts,
+    change_records,
+    change_run,
+    find_output,
+    read_records,
+    read_run,
+    record_again,
+)
 
 #: Files of a run that record nothing: locks, and the report, which is made again from the others.
 _UNRECORDED = ("run.lock", "report")
@@ -35,31 +41,6 @@ Keys = tuple[str | int, ...]
 
 
 # Single changes
-
-
-def seal_again(run: Path, *relatives: str) -> None:
-    """Write the hashes of changed files into the manifest, and into the records of outputs."""
-    manifest = json.loads((run / MANIFEST).read_text())
-    records = read_records(run)
-    for relative in relatives:
-        manifest["files"][relative] = sha256(run / relative)
-        output = relative if relative in records else relative.partition("/")[0]
-        if output in records:  # the file itself, or the folder of a search
-            records[output]["digest"] = sha256(run / output)
-    write_json(run / MANIFEST, manifest)
-    if records:
-        write_json(run / RECORDS, records)
-
-
-def read_records(run: Path) -> dict[str, Any]:
-    """Read what a run records of the outputs of steps, by name; empty without a file."""
-    path = run / RECORDS
-    records: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    return records
-
-
-def change_records(run: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    change_json(run / RECORDS, change)
 
 
 def forge_record_key(run: Path, name: str, keys: Keys, value: object) -> None:
@@ -80,17 +61,12 @@ def change_json(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     path.write_text(json.dumps(content))
 
 
-def change_manifest(run: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    change_json(run / MANIFEST, change)
-
-
 def change_facts(run: Path, arm: str, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change an arm's training facts in ``training.json``, in its record and in the manifest."""
+    """Change an arm's training facts in ``training.json`` and in its record."""
     name = f"adapters/{arm}"
     change_json(run / name / "training.json", change)
-    change_manifest(run, lambda manifest: change(manifest["training"][arm]))
     change_records(run, lambda records: change(records[name]["facts"]))
-    seal_again(run, name)
+    record_again(run, name)
 
 
 def read_rows(path: Path) -> Rows:
@@ -116,7 +92,7 @@ def change_rows(run: Path, relative: str, change: Callable[[Rows], object]) -> N
     rows = read_rows(run / relative)
     change(rows)
     write_rows(run / relative, rows)
-    seal_again(run, relative)
+    record_again(run, relative)
 
 
 # The table of all damages
@@ -128,7 +104,7 @@ class Damage:
 
     Attributes:
         kind: what is done to the file or to a part of it.
-        entries: the names under which the manifest records the changed files; none if records
+        entries: the names under which the run records the changed files; none if records
             contradict each other, so that any of them may be named.
         part: the file, and its column or fact, without names of arms, hashes and positions: the
             same for all damages that are alike.
@@ -156,9 +132,10 @@ def tamper(run: Path) -> Iterator[Damage]:
 
 
 def _list_damages(run: Path) -> Iterator[Damage]:
-    manifest = json.loads((run / MANIFEST).read_text())
+    content, records = read_run(run), read_records(run)
     files = _list_recorded_files(run)
-    arms = "|".join(map(re.escape, sorted(manifest["budgets"], key=len, reverse=True)))
+    names = [Path(name).stem for name in records if name.startswith("budgets/")]
+    arms = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
 
     def describe(file: str, keys: Iterable[object] = ()) -> str:
         """Name a part of a file without the names of arms, hashes, positions and scales."""
@@ -168,12 +145,12 @@ def _list_damages(run: Path) -> Iterator[Damage]:
         return re.sub(r"\b(calibration|scale)-[\d.]*\d", r"\1-N", text)
 
     def find_entry(file: str) -> str:
-        """Return the manifest's name of a file or of the folder that contains it."""
-        return next((e for e in manifest["files"] if file == e or file.startswith(f"{e}/")), file)
+        """Return the name of the output that a file is, or is a part of."""
+        return next((n for n in records if file == n or file.startswith(f"{n}/")), file)
 
     for file in files:
         for kind, change in FILE_DAMAGES.items():
-            if file in (MANIFEST, RECORDS) and kind == "bit flipped":
+            if file == RECORDS and kind == "bit flipped":
                 continue  # it may be in a time; all facts are changed below
             yield Damage(kind, (find_entry(file),), describe(file), partial(_at, file, change))
     for first, second in _list_pairs(files):
@@ -183,42 +160,42 @@ def _list_damages(run: Path) -> Iterator[Damage]:
         part = f"{describe(first)}, {describe(second)}"
         swap = partial(_swap_files, first=first, second=second)
         yield Damage("swapped", entries, part, swap)
-        yield Damage("swapped, sealed", entries, part, partial(_seal_after, entries, swap))
-    for file in files:
-        if file == MANIFEST:
-            for section in filter(manifest.get, manifest):  # an empty one has no effect
-                remove = partial(_remove_section, section=section)
-                apply = partial(change_manifest, change=remove)
-                yield Damage("section removed", (), f"{file} {section}", apply)
-            for keys, value in list_values(manifest):
-                change = partial(_change_value, keys=keys, value=alter(value))
-                part = describe(file, keys)
-                apply = partial(change_manifest, change=change)
-                yield Damage("fact", _list_places(keys), part, apply)
-            continue
-        if file == RECORDS:
-            yield from _list_record_damages(run, describe)
-            continue
+        yield Damage("swapped, recorded", entries, part, partial(_record_after, entries, swap))
+    yield from _list_fact_damages(content, describe)
+    yield from _list_record_damages(run, describe)
+    for file in (file for file in files if file != RECORDS):
         entry = find_entry(file)
         for kind, keys, change in _list_forgeries(run / file):
-            forge = partial(_seal_after, (entry,), partial(_at, file, change))
+            forge = partial(_record_after, (entry,), partial(_at, file, change))
             yield Damage(kind, (entry,), describe(file, keys), forge)
         for kind, keys, forge in _list_consistent_forgeries(run, file):
             yield Damage(kind, (entry,), describe(file, keys), forge)
-    for first, second in pairwise(manifest["budgets"]):
+    for first, second in pairwise(sorted(names)):
         exchange = partial(_exchange_arms, first=first, second=second)
         yield Damage("arms exchanged", (), f"{first}, {second}", exchange)
-    for entry in manifest["files"]:
+    for entry in records:
         more = re.sub(arms, "more-seed13", entry) if arms else entry
         if more != entry:
             copy = partial(_copy_entry, entry=entry, target=more)
             yield Damage("copied", (more,), describe(entry), copy)
-        forget = partial(change_manifest, change=partial(_forget, entry=entry))
-        yield Damage("not recorded", (entry,), describe(entry), forget)
+
+
+def _list_fact_damages(
+    content: Mapping[str, Any], describe: Callable[..., str]
+) -> Iterator[Damage]:
+    """Yield the changes of facts of the run itself."""
+    for section in filter(content.get, content):  # an empty one has no effect
+        apply = partial(change_run, change=partial(_remove_section, section=section))
+        yield Damage("section removed", (), f"{RECORDS} {section}", apply)
+    facts = {name: value for name, value in content.items() if name != "outputs"}
+    for keys, value in list_values(facts):
+        change = partial(_change_value, keys=keys, value=alter(value))
+        apply = partial(change_run, change=change)
+        yield Damage("fact", (RECORDS,), describe(RECORDS, keys), apply)
 
 
 def _list_record_damages(run: Path, describe: Callable[..., str]) -> Iterator[Damage]:
-    """Yield the changes of what a run records of the outputs of steps.
+    """Yield the changes of what a run records of its outputs.
 
     Of the values below one part of a key, such as a setting, only the first is changed.
     """
@@ -235,11 +212,6 @@ def _list_record_damages(run: Path, describe: Callable[..., str]) -> Iterator[Da
             name, inner = str(keys[0]), keys[2:]
             forge = partial(forge_record_key, name=name, keys=inner, value=alter(value))
             yield Damage("key", (name,), part, forge)
-
-
-def _list_places(keys: Keys) -> tuple[str, ...]:
-    """Return the names in a sentence about a fact of the manifest."""
-    return (str(keys[1]),) if keys[0] == "files" else ("manifest",)
 
 
 def _list_recorded_files(run: Path) -> list[str]:
@@ -266,7 +238,7 @@ def flip_bit(path: Path) -> None:
     path.write_bytes(content)
 
 
-#: Changes of a file that are not sealed again.
+#: Changes of a file whose new hash is not recorded.
 FILE_DAMAGES: Mapping[str, Callable[[Path], object]] = {
     "bit flipped": flip_bit,
     "truncated": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
@@ -275,8 +247,8 @@ FILE_DAMAGES: Mapping[str, Callable[[Path], object]] = {
     "deleted": lambda path: path.unlink(),
 }
 
-#: Those of them that are made again and sealed. A flipped bit of a file's format may be unused.
-_SEALED_DAMAGES = ("truncated", "emptied", "replaced")
+#: Those of them that are made again and recorded. A flipped bit of a file's format may be unused.
+_RECORDED_DAMAGES = ("truncated", "emptied", "replaced")
 
 #: Changes of rows or lines.
 _ROW_CHANGES: Mapping[str, Callable[[Any], Any]] = {
@@ -288,8 +260,8 @@ _ROW_CHANGES: Mapping[str, Callable[[Any], Any]] = {
 
 def _list_forgeries(path: Path) -> Iterator[tuple[str, Keys, Callable[[Path], object]]]:
     """Yield the kind, the changed part and the change of each forgery of a file's content."""
-    for kind in _SEALED_DAMAGES:
-        yield f"{kind}, sealed", (), FILE_DAMAGES[kind]
+    for kind in _RECORDED_DAMAGES:
+        yield f"{kind}, recorded", (), FILE_DAMAGES[kind]
     if path.suffix == ".parquet":
         rows, facts = read_rows(path), read_facts(path)
         for kind, changed_rows in _list_row_changes(rows):
@@ -328,12 +300,10 @@ def _list_consistent_forgeries(
 ) -> Iterator[tuple[str, Keys, Callable[[Path], object]]]:
     """Yield forgeries that also change every other record of the changed fact.
 
-    A forger of a verdict counts again; one of an adapter's facts changes them in its record and in
-    the manifest too, or for all arms.
+    A forger of a verdict counts again; one of an adapter's facts changes them in its record too, or
+    for all arms.
     """
-    if file == HISTORY and len(_read_lines(run / HISTORY)) > 1:
-        yield "lines reordered, chained", (), reverse_history
-    elif file.endswith(".parquet"):
+    if file.endswith(".parquet"):
         rows = read_rows(run / file)
         if "status" in rows[0]:
             yield "verdict", (), partial(forge_verdict, table=file)
@@ -364,11 +334,8 @@ def forge_verdict(run: Path, table: str) -> None:
     row["status"] = "fail" if row["status"] == "pass" else "pass"
     counts = dict(sorted(Counter(row["status"] for row in rows).items()))
     write_rows(run / table, rows, verdicts=counts)
-    name = _find_table_name(table)
-    change_manifest(run, lambda manifest: manifest["verdict_counts"].update({name: counts}))
-    output = table if table in read_records(run) else table.partition("/")[0]
-    change_records(run, lambda records: records[output]["facts"].update(verdicts=counts))
-    seal_again(run, table)
+    change_output_facts(run, find_output(run, table), verdicts=counts)
+    record_again(run, table)
 
 
 def _forge_state(run: Path, table: str, responses: Rows) -> dict[str, Any]:
@@ -387,8 +354,8 @@ def _forge_state(run: Path, table: str, responses: Rows) -> dict[str, Any]:
     counter = Counter(row["state"] for row in rows)
     counts = {state: counter[state] for state in "GSU"}
     write_rows(run / table, rows, states=counts)
-    change_records(run, lambda records: records[table]["facts"].update(states=counts))
-    seal_again(run, table)
+    change_output_facts(run, table, states=counts)
+    record_again(run, table)
     return last
 
 
@@ -408,23 +375,6 @@ def exchange_responses(run: Path, table: str, column: str) -> None:
     change_rows(run, table, exchange)
 
 
-def reverse_history(run: Path) -> None:
-    """Reverse the lines of the history, and compute their chain of hashes again."""
-    last, lines = None, []
-    for line in reversed(_read_lines(run / HISTORY)):
-        text = json.dumps({**line, "previous": last})
-        last = hashlib.sha256(text.encode()).hexdigest()
-        lines.append(f"{text}\n")
-    (run / HISTORY).write_text("".join(lines))
-    change_manifest(run, lambda manifest: manifest.update(history=last))
-
-
-def _find_table_name(table: str) -> str:
-    """Return the name under which the manifest has facts of a table of responses."""
-    folder, _, name = table.removesuffix(".parquet").rpartition("/")
-    return name if folder == "decisions" else folder
-
-
 def _change_arms(
     run: Path, arms: Iterable[str], name: str, change: Callable[[dict[str, Any]], object]
 ) -> None:
@@ -433,7 +383,7 @@ def _change_arms(
             change_facts(run, arm, change)
         else:
             change_json(run / f"adapters/{arm}/{name}", change)
-            seal_again(run, f"adapters/{arm}")
+            record_again(run, f"adapters/{arm}")
 
 
 def list_values(content: Any, keys: Keys = ()) -> Iterator[tuple[Keys, Any]]:
@@ -498,12 +448,8 @@ def _change_existing_value(content: Any, keys: Keys, value: Any) -> None:
         parent[keys[-1]] = value
 
 
-def _remove_section(manifest: dict[str, Any], section: str) -> None:
-    del manifest[section]
-
-
-def _forget(manifest: dict[str, Any], entry: str) -> None:
-    del manifest["files"][entry]
+def _remove_section(content: dict[str, Any], section: str) -> None:
+    del content[section]
 
 
 def _read_lines(path: Path) -> list[Any]:
@@ -526,20 +472,14 @@ def _swap_files(run: Path, first: str, second: str) -> None:
 
 def _exchange_arms(run: Path, first: str, second: str) -> None:
     """Give two arms each other's files and records, which then name their new owner."""
-    manifest = json.loads((run / MANIFEST).read_text())
-    entries = [entry.replace(first, "{}") for entry in manifest["files"] if first in entry]
-    for section in manifest.values():
-        if isinstance(section, dict) and {first, second} <= section.keys():
-            records = section[first], section[second]
-            section[second], section[first] = records
-    write_json(run / MANIFEST, manifest)
-    records = read_records(run)
-    for name in (entry.format(first) for entry in entries):
-        other_name = name.replace(first, second)
-        if name in records and other_name in records:
-            records[name], records[other_name] = records[other_name], records[name]
-    if records:
-        write_json(run / RECORDS, records)
+    entries = [name.replace(first, "{}") for name in read_records(run) if first in name]
+
+    def exchange(records: dict[str, Any]) -> None:
+        for name, other in ((entry.format(first), entry.format(second)) for entry in entries):
+            if other in records:
+                records[name], records[other] = records[other], records[name]
+
+    change_records(run, exchange)
     for entry in entries:
         one, other = run / entry.format(first), run / entry.format(second)
         if other.exists():
@@ -547,7 +487,7 @@ def _exchange_arms(run: Path, first: str, second: str) -> None:
             one.rename(aside)
             other.rename(one)
             aside.rename(other)
-    seal_again(run, *(entry for entry in manifest["files"] if (run / entry).exists()))
+    record_again(run, *(name for name in read_records(run) if (run / name).exists()))
 
 
 def _copy_entry(run: Path, entry: str, target: str) -> None:
@@ -557,7 +497,6 @@ def _copy_entry(run: Path, entry: str, target: str) -> None:
         shutil.copyfile(run / entry, run / target)
 
 
-def _seal_after(entries: Iterable[str], change: Callable[[Path], object], run: Path) -> None:
+def _record_after(entries: Iterable[str], change: Callable[[Path], object], run: Path) -> None:
     change(run)
-    recorded = json.loads((run / MANIFEST).read_text())["files"]
-    seal_again(run, *(entry for entry in entries if entry in recorded))
+    record_again(run, *entries)

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.recorded import read_budgets
 from tests.kit.command import gapft
 from tests.kit.planted_run import (
     SEEDS,
@@ -105,7 +107,7 @@ def count_supervised_tokens(rows: list[dict[str, Any]]) -> int:
 
 
 def test_matched_conditions_have_equal_budgets_and_replay(selected: Path) -> None:
-    budgets = read_json(selected / "manifest.json")["budgets"]
+    budgets = read_budgets(RunDirectory.open(selected))
     exposures = 2 * (SLOTS + REPLAY)
     for seed in SEEDS:
         replay = read_selection(selected, "gapft", seed)[SLOTS:]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.records import RECORDS, read_records
 from tests.kit.runs import BASES, SNAPSHOTS, BaseRun
 from tests.kit.tampering import FILE_DAMAGES, Damage, tamper
 
@@ -21,7 +22,7 @@ MACHINE = (
     r"(pretrained|tokenizer|revision|parameters|device|batch_size|versions \w+|prompt_cache|"
     r"threads)"
 )
-DESCRIPTIONS = r"(gapft_harness|versions|hardware|stages|reused|plugins)"
+DESCRIPTIONS = r"(versions|stages|plugins|warnings|history)"
 
 #: Damages that contradict no other record of a run, as patterns of kind and part, with the reason.
 UNPROVABLE = {
@@ -30,7 +31,7 @@ UNPROVABLE = {
     r"value: \w+/problems\.parquet (document|prompt_ids)": "the recorded inputs have a hash of id, "
     "prompt and gold",
     r"value: adapters/ARM/training_log\.jsonl N grad_norm": "measured",
-    r"\w+, sealed: adapters/ARM/README\.md.*": "PEFT's card has no facts",
+    r"\w+, recorded: adapters/ARM/README\.md.*": "PEFT's card has no facts",
     r"value: adapters/ARM/updates\.jsonl N (loss|grad_norm|reward|entropy)": "measured",
     r"fact.*: adapters/ARM/adapter_config\.json base_model_name_or_path": "the base's name, beside "
     "its hash",
@@ -41,14 +42,12 @@ UNPROVABLE = {
     "compared between arms only",
     r"fact: \S+\.parquet task (dropped|warnings).*": "notices, which decide nothing",
     r"fact: decisions/\S+\.parquet warnings( N)?": "sentences",
-    rf"fact: (manifest\.json|\S+\.parquet) source {MACHINE}": "a description of the machine and "
+    rf"fact: \S+\.parquet source {MACHINE}": "a description of the machine and "
     "the model's place, beside the model's hash",
-    rf"fact: manifest\.json {DESCRIPTIONS}.*": "of the machine, measured times, sentences",
-    rf"section removed: manifest\.json {DESCRIPTIONS}": "as their facts",
-    r"fact: (manifest\.json training ARM|run\.json adapters/ARM facts) seconds": "measured",
-    r"fact: manifest\.json task (dropped|warnings).*": "notices, which decide nothing",
-    r"fact: manifest\.json include_paths.*": "where the task is; its content has hashes",
-    r"fact: manifest\.json executions": "an entry of no table",
+    rf"fact: run\.json {DESCRIPTIONS}.*": "of the machine, measured times, sentences",
+    r"fact: run\.json adapters/ARM facts seconds": "measured",
+    r"fact: run\.json task dropped.*": "notices, which decide nothing",
+    r"fact: run\.json include_paths.*": "where the task is; its content has hashes",
 }
 
 
@@ -59,7 +58,7 @@ VERDICTS = {r"verdict: decisions/\S+\.parquet", r"value: decisions/\S+\.parquet 
 #: Damages that verification does not find, although the recipe or another arm contradicts them:
 #: of online training the reward's verifier, the sampler's arguments and the learning rates.
 KNOWN_GAPS = {
-    r"fact.*: (adapters/ARM/training\.json|manifest\.json training ARM) reward \w+",
+    r"fact.*: adapters/ARM/training\.json reward \w+",
     r"fact, twice: adapters/ARM/training\.json versions trl",
     r"value: adapters/ARM/updates\.jsonl N learning_rate",
 }
@@ -90,7 +89,7 @@ def name(damage: Damage) -> str:
 
 
 def is_forgery(damage: Damage) -> bool:
-    """Return whether the changed file is sealed again, or is the manifest itself."""
+    """Return whether the new hash of the changed file is recorded, or it is the record itself."""
     return damage.kind not in {*FILE_DAMAGES, "swapped"}
 
 
@@ -124,15 +123,14 @@ def test_verify_names_damaged_files(run_at: RunAt) -> None:
 
 
 def test_verify_names_a_forgery_of_each_kind_and_folder(run_at: RunAt) -> None:
-    """Of the manifest's facts one of each section."""
+    """Of the run's own facts one of each section."""
     run = run_at("reported")
     forgeries: dict[tuple[str, ...], Damage] = {}
     for damage in tamper(run.path):
-        is_quick = damage.kind not in ("truncated, sealed", "emptied, sealed")
+        is_quick = damage.kind not in ("truncated, recorded", "emptied, recorded")
         if is_quick and is_forgery(damage) and not is_unprovable(name(damage)):
             file, *keys = damage.part.split(" ")
-            is_record = file in ("manifest.json", "run.json")
-            place = keys[:1] if is_record else [file.partition("/")[0]]
+            place = keys[:1] if file == RECORDS else [file.partition("/")[0]]
             forgeries.setdefault((damage.kind, *place), damage)
     assert find_missed(run, forgeries.values()) == []
 
@@ -166,7 +164,7 @@ def missed_forgeries() -> dict[str, list[str]]:
 def test_verify_names_every_forged_file(
     run_at: RunAt, missed_forgeries: dict[str, list[str]], base: str
 ) -> None:
-    """A forger seals what he changed. Damages that an earlier base has too are left out."""
+    """A forger records what he changed. Damages that an earlier base has too are left out."""
     earlier = [*BASES][: [*BASES].index(base)]
     known = {name(d) for other in earlier for d in tamper(run_at("reported", other).path)}
     run = run_at("reported", base)
@@ -204,16 +202,11 @@ def test_resumed_run_uses_none_of_all_damaged_files(run_at: RunAt, kind: str) ->
 
 
 def check_resumed(run: BaseRun, damages: Iterable[Damage]) -> None:
-    """The command fails and names the file, or makes the same file again.
-
-    The history is read only if a setting changes.
-    """
+    """The command fails and names the file, or makes the same file again."""
     for damage in damages:
-        is_history = damage.entries == ("history.jsonl",)
-        change = ("--set", "statistics.replicates=30") if is_history else ()
         before = read_entries(run.path, damage)
         with damaged(run.path, damage):
-            done = run.resume(*change)
+            done = run.resume()
             if done.returncode:
                 assert is_named(damage, done.stderr.splitlines()), (damage, done.stderr)
             else:
@@ -222,6 +215,8 @@ def check_resumed(run: BaseRun, damages: Iterable[Damage]) -> None:
 
 
 def read_entries(run: Path, damage: Damage) -> dict[str, bytes]:
-    """Read the files of a damage's entries."""
+    """Read the files of a damage's entries; of ``run.json`` the recorded hashes."""
+    if damage.entries == (RECORDS,):
+        return {name: record["digest"].encode() for name, record in read_records(run).items()}
     paths = [path for entry in damage.entries for path in [run / entry, *(run / entry).rglob("*")]]
     return {str(path): path.read_bytes() for path in paths if path.is_file()}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.run_directory.recorded import read_searches
 from gapft_harness.run_directory.tables import read_judged
 from tests.kit.recording_run import LettersTask, write_letters_task
 from tests.recorded.made import Line, build_lines, get_states, search_logs, write_lines
@@ -81,7 +82,7 @@ def test_imports_inspect_logs(task: LettersTask, model: Path) -> None:
     assert [*read_judged(run.path / "pool/responses.parquet")] == [
         *read_judged(first.path / "pool/responses.parquet")
     ]
-    assert run.manifest()["imported"]["pool"]["verdict_field"] == "exact under filter none"
+    assert read_searches(run)["pool"]["imported"]["verdict_field"] == "exact under filter none"
     with pytest.raises(UserError, match=r"the greedy response of problem .* again"):
         search_logs(task, model, "other", [greedy], greedy=samples)
     with pytest.raises(UserError, match="no metric 'f1'; "):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.run_directory.recorded import read_searches
 from gapft_harness.run_directory.tables import read_judged
 from tests.kit.recording_run import LettersTask, write_letters_task
 from tests.recorded.made import Line, get_states, search_logs, write_lines
@@ -81,7 +82,7 @@ def test_imports_greedy_and_sample_logs(task: LettersTask, model: Path, repeats:
     for problem_id, judged in read_judged(run.path / "pool/responses.parquet"):
         row = int(problem_id.removeprefix("pool").partition("-")[0])
         assert [entry.response.text for entry in judged] == [build_text(c, row) for c in range(4)]
-    facts = run.manifest()["imported"]["pool"]
+    facts = read_searches(run)["pool"]["imported"]
     assert {file_facts["format"] for file_facts in facts["files"]} == {"lm-eval"}
     assert [file_facts["holds"] for file_facts in facts["files"]] == [
         "greedy",

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.weights import weights_hash
-from gapft_harness.run_directory.manifest import IMPORTED_PREFIX
-from gapft_harness.run_directory.tables import read_judged
+from gapft_harness.run_directory.recorded import list_warnings, read_searches, read_source
+from gapft_harness.run_directory.tables import IMPORTED_PREFIX, read_judged
 from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.verify.run import verify
 from tests.kit.recording_run import LettersTask, write_letters_task
@@ -71,7 +71,7 @@ def test_records_responses_of_logs(task: LettersTask, model: Path) -> None:
     lines[0]["finish_reason"] = "length"
     file = write_lines(task.folder / "r.jsonl", lines)
     run = search_logs(task, model, "run", [file])
-    assert run.manifest()["finish_reasons"]["pool"] == {"length": 1, "unknown": 8}
+    assert read_searches(run)["pool"]["finish_reasons"] == {"length": 1, "unknown": 8}
     for problem_id, judged in read_judged(run.path / "pool/responses.parquet"):
         row = int(problem_id.removeprefix("pool").partition("-")[0])
         assert [int(j.verdict.passed) for j in judged] == VERDICTS[row]
@@ -80,11 +80,11 @@ def test_records_responses_of_logs(task: LettersTask, model: Path) -> None:
             assert response.response.text == f"pool {row}, {column}{'!' * (column % 3)}"
             assert response.response.tokens_from == "retokenized"
             assert len(response.response.token_ids) == len(response.response.text.encode())
-    facts = run.manifest()["imported"]["pool"]
+    facts = read_searches(run)["pool"]["imported"]
     assert (facts["verdicts"], facts["verdict_field"], facts["responses"]) == ("file", "passed", 9)
     assert facts["files"][0]["holds"] == "both"
-    assert "pool" not in run.manifest()["judged_by"]
-    assert sum("verdicts are those of" in warning for warning in run.manifest()["warnings"]) == 1
+    assert "judged_by" not in read_searches(run)["pool"]
+    assert sum("verdicts are those of" in warning for warning in list_warnings(run)) == 1
     report = verify(run.path, task.plugins)
     assert report.differences == []
     # the task's verifier looks for the gold letter: a, e or i; "pool" has none of them
@@ -99,8 +99,8 @@ def test_judge_option_uses_task_verifier(task: LettersTask, model: Path) -> None
         del line["passed"]
     run = search_logs(task, model, "run", [write_lines(task.folder / "r.jsonl", lines)], judge=True)
     assert get_states(run) == {"pool0": "G", "pool1": "U", "pool2": "U"}, "gold: a, e, i"
-    assert run.manifest()["imported"]["pool"]["verdicts"] == "judged"
-    assert "pool" in run.manifest()["judged_by"]
+    assert read_searches(run)["pool"]["imported"]["verdicts"] == "judged"
+    assert "judged_by" in read_searches(run)["pool"]
     report = verify(run.path, task.plugins)
     assert report.differences == []
     assert "9 verdicts of contains were judged again" in report.checked
@@ -179,17 +179,15 @@ def test_k_is_at_most_samples_per_problem(task: LettersTask, model: Path) -> Non
     assert not list((task.folder / "more").rglob("pool/*")), "a mistake leaves nothing"
     run = search_logs(task, model, "fewer", [file], k=1)
     assert get_states(run) == {"pool0": "G", "pool1": "U", "pool2": "U"}, "the first sample alone"
-    assert "the first 1 of 2 samples of each problem are used" in " ".join(
-        run.manifest()["warnings"]
-    )
+    assert "the first 1 of 2 samples of each problem are used" in " ".join(list_warnings(run))
 
 
 def test_ignores_unknown_problems_on_request(task: LettersTask, model: Path) -> None:
     lines = [*build_lines(VERDICTS), {"id": "another", "index": 0, "text": "x", "passed": 1}]
     file = write_lines(task.folder / "r.jsonl", lines)
     run = search_logs(task, model, "run", [file], ignore_unknown=True)
-    assert run.manifest()["imported"]["pool"]["left_out"] == 1
-    assert "1 responses left out" in " ".join(run.manifest()["warnings"])
+    assert read_searches(run)["pool"]["imported"]["left_out"] == 1
+    assert "1 responses left out" in " ".join(list_warnings(run))
 
 
 def test_joins_problems_by_document_or_field(task: LettersTask, model: Path) -> None:
@@ -218,7 +216,7 @@ def test_combines_pool_of_logs_with_generated_audit(task: LettersTask, model: Pa
     file = write_lines(task.folder / "r.jsonl", build_lines(VERDICTS))
     run = search_logs(task, model, "run", [file])
     run_stages(task.context(run), ["search", "states", "select"], lambda stage: None)
-    assert run.manifest()["source"]["weights_sha256"] == weights_hash(model)
+    assert read_source(run)["weights_sha256"] == weights_hash(model)
     log = [json.loads(line) for line in (task.folder / "log").open()]
     assert {call["id"].partition("-")[0] for call in log if "id" in call} == {
         f"audit{row}" for row in range(3)

@@ -16,6 +16,7 @@ from gapft_harness.core.records import Example
 from gapft_harness.experiments.allocation import AllocationPart, find_halves
 from gapft_harness.report.findings.computation import compute_findings
 from gapft_harness.report.reading.inputs import read_inputs
+from gapft_harness.run_directory.directory import RunDirectory
 from tests.report import planted
 from tests.report.written_run import build_example, write_run, write_selection
 
@@ -137,17 +138,17 @@ def test_gapft_leads_when_present():
 
 def test_reads_halves_and_verdicts_of_a_run(tmp_path):
     inputs = planted.build_allocation_inputs(sizes=(12, 9, 8))
-    manifest = write_run(tmp_path, inputs)
-    read = read_inputs(tmp_path, manifest, [AllocationPart()])
+    run = write_run(tmp_path, inputs)
+    read = read_inputs(run, [AllocationPart()])
     assert read.find_part_data("allocation") == inputs.find_part_data("allocation")
-    manifest["recipe"]["experiments"] = {}
-    assert read_inputs(tmp_path, manifest, [AllocationPart()]).parts == ()
+    run = RunDirectory(tmp_path, run.recipe.without_experiment("allocation"))
+    assert read_inputs(run, [AllocationPart()]).parts == ()
 
 
 def test_rejects_a_run_without_halves(tmp_path):
     inputs = planted.build_allocation_inputs(sizes=(12, 9, 8))
-    manifest = write_run(tmp_path, inputs)
+    run = write_run(tmp_path, inputs)
     (arm,) = (arm for arm in inputs.arms if arm.arm.name == "concentrated-seed13")
     write_selection(tmp_path, arm, [build_example(f"z{i}", "S") for i in range(134)])
     with pytest.raises(UserError, match="diffuse-seed13 and concentrated-seed13"):
-        read_inputs(tmp_path, manifest, [AllocationPart()])
+        read_inputs(run, [AllocationPart()])

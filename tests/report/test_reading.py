@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gapft_harness.core.records import GREEDY, SOURCE, STOP_STRING, Arm
+from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.report.reading.columns import MAX_GOLD_CHARS, format_gold
 from gapft_harness.report.reading.endings import read_endings
 from gapft_harness.report.reading.episodes import (
@@ -19,7 +21,9 @@ from gapft_harness.report.reading.episodes import (
     Repeats,
     read_episodes,
 )
+from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import response_schema
+from tests.kit.records import record_files
 from tests.kit.report_tables import build_results, index_rows
 from tests.report import planted
 from tests.report.written_run import build_response, write_rows
@@ -94,16 +98,33 @@ def run_folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def build_manifest(attempts: int, executions: int, repeats: Any = None) -> Any:
-    return {
-        "recipe": {"search": {}},
-        "task": {"episode": {"attempts": attempts, "executions": executions}},
-        "executions": repeats or {},
+def open_episodes(
+    folder: Path, attempts: int, executions: int, repeats: Mapping[str, Any] = {}
+) -> RunDirectory:
+    """Record tables of episodes, with facts on their executions by name."""
+    content = {
+        "name": "episodes",
+        "data": {"task": "t"},
+        "model": {"args": {"pretrained": "none"}},
+        "conditions": ["diffuse", "replay"],
+        "seeds": [13, 21],
     }
+    run = RunDirectory(folder, check_recipe(content, "test"))
+    (folder / "pool").mkdir()
+    names = {"pool": "pool", "audit": "audit"}
+    names |= {arm.name: f"decisions/{arm.name}.parquet" for arm in ARMS}
+    facts = {
+        path: {"executions": repeats[name]} if name in repeats else {}
+        for name, path in names.items()
+    }
+    record_files(run, facts)
+    episode = {"attempts": attempts, "executions": executions}
+    run.update_facts(lambda recorded: recorded.update(task={"episode": episode}))
+    return run
 
 
 def test_counts_attempts_and_passes_of_public_tests_alone(run_folder: Path) -> None:
-    facts = read_episodes(run_folder, build_manifest(3, 1), list(ARMS))
+    facts = read_episodes(open_episodes(run_folder, 3, 1), list(ARMS))
     counts = (
         EpisodeCounts(SOURCE, "greedy", (2, 0, 1), 1, 1),
         EpisodeCounts(SOURCE, "samples", (1, 2, 3), 2, 2),
@@ -120,7 +141,7 @@ def test_counts_attempts_and_passes_of_public_tests_alone(run_folder: Path) -> N
 def test_sums_and_lists_differing_executions(run_folder: Path) -> None:
     pool = {**SAME, "episodes": 9, "verdicts_differ": ["p"], "feedback_differs": ["p", "q"]}
     repeats = {"pool": pool, "audit": SAME, "diffuse-seed13": {**SAME, "feedback_differs": ["b"]}}
-    facts = read_episodes(run_folder, build_manifest(3, 3, repeats), list(ARMS))
+    facts = read_episodes(open_episodes(run_folder, 3, 3, repeats), list(ARMS))
     assert facts is not None
     assert facts.repeats == Repeats(3, 15, 1, 3, ("diffuse-seed13: b", "pool: p", "pool: q"))
     results = build_results(planted.build_inputs(sizes=(12, 9, 8), episodes=facts))
@@ -129,9 +150,12 @@ def test_sums_and_lists_differing_executions(run_folder: Path) -> None:
 
 
 def test_single_responses_need_repeats_for_a_section(run_folder: Path) -> None:
-    assert read_episodes(run_folder, build_manifest(1, 1), list(ARMS)) is None
-    facts = read_episodes(run_folder, build_manifest(1, 3, {"audit": SAME}), list(ARMS))
+    run = open_episodes(run_folder, 1, 3, {"audit": SAME})
+    facts = read_episodes(run, list(ARMS))
     assert facts == EpisodeFacts(1, (), Repeats(3, 3, 0, 0, ()))
+    episode = {"attempts": 1, "executions": 1}
+    run.update_facts(lambda recorded: recorded.update(task={"episode": episode}))
+    assert read_episodes(run, list(ARMS)) is None
 
 
 def test_gold_is_text_or_shortened_json_and_hides_hidden_tests() -> None:

@@ -6,7 +6,9 @@ from dataclasses import asdict
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.report.reading.inputs import STATUSES
+from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.parquet import FACTS
 from gapft_harness.run_directory.tables import (
     example_schema,
@@ -14,6 +16,7 @@ from gapft_harness.run_directory.tables import (
     response_schema,
     state_schema,
 )
+from tests.kit.records import record_files
 
 
 def build_response(problem_id, index, text, status):
@@ -72,8 +75,47 @@ def write_exposures(folder, inputs):
         write_rows(path, decisions, response_schema())
 
 
-def write_run(folder, inputs):
-    """Write the tables of planted inputs and return their manifest."""
+def build_recipe(inputs, **changes):
+    """Build a run's recipe for planted inputs."""
+    return {
+        "name": "planted",
+        "data": {"task": inputs.task["name"]},
+        "model": {"args": {"pretrained": "planted"}},
+        "search": {"k": inputs.k},
+        "conditions": list(inputs.conditions),
+        "seeds": list(inputs.seeds),
+        "experiments": dict(inputs.recipe.get("experiments", {})),
+        "statistics": {"replicates": 200},
+        **changes,
+    }
+
+
+def write_pool(folder, inputs):
+    """Write the pool's problems and responses, of which all failed; return their number."""
+    ids = [f"{state}{i}" for state, count in inputs.pool_states.items() for i in range(count)]
+    problems = [
+        {
+            "problem_id": i, "prompt": f"pool {i}", "gold": "1", "document": "{}", "turns": "[]",
+            "prompt_ids": [1],
+        }
+        for i in ids
+    ]  # fmt: skip
+    write_rows(folder / "pool/problems.parquet", problems, problem_schema())
+    rows = [build_response(i, index, "", "fail") for i in ids for index in range(-1, inputs.k)]
+    write_rows(folder / "pool/responses.parquet", rows, response_schema())
+    return len(rows)
+
+
+def write_run(folder, inputs, **changes):
+    """Write planted inputs as a run directory, with a record of every output.
+
+    Args:
+        folder: the run directory.
+        inputs: the planted inputs.
+        changes: changes of ``build_recipe``.
+    """
+    recipe = check_recipe(build_recipe(inputs, **changes), "planted")
+    run = RunDirectory.create_or_open(folder, recipe)
     audit = inputs.audit
     ids = audit.ids.tolist()
     problems = [
@@ -118,29 +160,38 @@ def write_run(folder, inputs):
         write_selection(folder, trained, [build_example(i, "S") for i in chosen])
     if inputs.find_part_data("allocation") is not None:
         write_exposures(folder, inputs)
-    return {
-        "recipe": dict(inputs.recipe),
-        "task": dict(inputs.task),
-        "source": dict(inputs.source),
-        "verdict_counts": dict(inputs.verdict_counts),
-        "judged_by": dict(inputs.judged_by),
-        "executions": {},
-        "training": dict(inputs.training),
-        "warnings": list(inputs.warnings),
-        "stages": {
-            **{
-                name: {"seconds": s, "day": f"2026-11-{21 - (name == 'search')}"}
-                for name, s in inputs.seconds.items()
-            },
-            "report": {"seconds": 3.0, "day": "2026-11-30"},
-        },
-        "versions": dict(inputs.versions),
-        "budgets": {
-            t.arm.name: {
-                "n": t.budget.n, "repetitions": 8, "exposures": t.budget.exposures,
-                "tokens": t.budget.tokens, "supervised_tokens": t.budget.supervised_tokens,
-                "steps": t.budget.steps, "matched": t.matched,
-            }
-            for t in inputs.arms
-        },
-    }  # fmt: skip
+    record_run(run, inputs, write_pool(folder, inputs))
+    return run
+
+
+def record_run(run, inputs, pool_responses):
+    """Record the outputs of planted inputs, and the facts of their run."""
+    searched = {"source": dict(inputs.source), "warnings": []}
+    facts = {
+        "pool": {**searched, "verdicts": {"fail": pool_responses}},
+        "audit": searched,
+        **{f"states/{s}.parquet": {"states": dict(inputs.pool_states)} for s in ("pool", "audit")},
+    }
+    for trained in inputs.arms:
+        name = trained.arm.name
+        (run.path / "budgets").mkdir(exist_ok=True)
+        (run.path / f"budgets/{name}.json").write_text("{}")
+        facts[f"selections/{name}.parquet"] = {"matched": trained.matched, "ends_unknown": 0}
+        facts[f"budgets/{name}.json"] = asdict(trained.budget)
+        facts[f"decisions/{name}.parquet"] = {"warnings": []}
+    for path in run.path.glob("decisions/*.*.parquet"):
+        facts[path.relative_to(run.path).as_posix()] = {"warnings": []}
+    record_files(run, facts)
+    stages = {
+        name: {"seconds": seconds, "day": f"2026-11-{21 - (name == 'search')}"}
+        for name, seconds in inputs.seconds.items()
+    }
+    stages["report"] = {"seconds": 3.0, "day": "2026-11-30"}
+    run.update_facts(
+        lambda recorded: recorded.update(
+            task=dict(inputs.task),
+            warnings={"search": list(inputs.warnings)},
+            stages=stages,
+            versions=dict(inputs.versions),
+        )
+    )

@@ -6,7 +6,8 @@ import shutil
 
 import pytest
 
-from tests.study.sealed import build_cell, write_run_directory, write_study_file
+from tests.report.written_run import write_run
+from tests.study.sealed import build_cell, write_study_file
 
 
 @pytest.fixture(scope="session")
@@ -14,7 +15,7 @@ def run_directories(tmp_path_factory):
     """Write two runs: ``runs/a`` and ``runs/b``."""
     folder = tmp_path_factory.mktemp("sealed")
     for number, name in enumerate("ab"):
-        write_run_directory(folder / "runs" / name, build_cell(number))
+        write_run(folder / "runs" / name, build_cell(number))
     return folder
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,20 +14,19 @@ from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.recipe.bundled import find_recipe, list_bundled_recipes, list_bundled_studies
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import response_schema
 from gapft_harness.study.driver import describe_study, run_study
 from gapft_harness.study.protocol import require_equal, select_recipe_protocol
 from gapft_harness.study.recipe import read_study
 from gapft_harness.study.verify import verify_study
 from tests.kit.command import succeed
-from tests.report.written_run import build_response, write_rows
+from tests.kit.records import change_run, record_again, record_files
+from tests.report.written_run import build_recipe, build_response, write_rows, write_run
 from tests.study.sealed import (
     build_cell,
-    build_recipe,
     read_results,
     run_planted_study,
-    update_recorded_hash,
-    write_run_directory,
     write_study_file,
 )
 
@@ -42,7 +40,7 @@ def list_report_differences(folder: Path) -> list[str]:
 def replace_run(folder: Path, name: str, number: int, **changes: Any) -> None:
     """Write the run ``runs/NAME`` again, with changes of its recipe."""
     shutil.rmtree(folder / "runs" / name)
-    write_run_directory(folder / "runs" / name, build_cell(number), **changes)
+    write_run(folder / "runs" / name, build_cell(number), **changes)
 
 
 def resolve_planted_recipe(cell: str, **changes: Any) -> Recipe:
@@ -127,12 +125,11 @@ def decide_other_problems(folder: Path) -> None:
     rows = [build_response(f"elsewhere-{i}", -1, "", "pass") for i in range(68)]
     file = "decisions/uniform-seed13.parquet"
     write_rows(folder / "runs/a" / file, rows, response_schema())
-    update_recorded_hash(folder / "runs/a", file)
+    record_again(folder / "runs/a", file)
 
 
-def damage_manifest(folder: Path) -> None:
-    path = folder / "runs/a/manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"budgets": 7}))
+def damage_facts(folder: Path) -> None:
+    change_run(folder / "runs/a", lambda content: content.update(history=7))
 
 
 @pytest.mark.parametrize(
@@ -142,9 +139,9 @@ def damage_manifest(folder: Path) -> None:
         (miss_seed, "42"),
         (edit_decisions, r"gapft-seed13\.parquet"),
         (edit_selection, r"selections/gapft-seed13\.parquet"),
-        (edit_recipe, r"model\.args\.pretrained"),
+        (edit_recipe, r"recipe\.yaml: was changed"),
         (decide_other_problems, "uniform-seed13"),
-        (damage_manifest, "cannot be read"),
+        (damage_facts, "cannot be read"),
     ],
 )
 def test_unusable_run_is_an_incomplete_cell(folder: Path, change: Any, fault: str) -> None:
@@ -211,7 +208,7 @@ def test_rejects_later_run_with_different_protocol(folder: Path) -> None:
 
     def run_cell(name: str, place: Path) -> None:
         shutil.copytree("runs/a", place)
-        write_run_directory(folder / "runs/late", build_cell(1), training={"learning_rate": 1e-3})
+        write_run(folder / "runs/late", build_cell(1), training={"learning_rate": 1e-3})
 
     with pytest.raises(UserError, match=r"training.learning_rate 5e-05 → 0.001"):
         run_study(
@@ -222,10 +219,7 @@ def test_rejects_later_run_with_different_protocol(folder: Path) -> None:
 
 @pytest.mark.parametrize(("key", "value"), [("fingerprint", "f" * 12), ("version", 2)])
 def test_rejects_cells_with_different_task_versions(folder: Path, key: str, value: Any) -> None:
-    manifest = folder / "runs/b/manifest.json"
-    changed = json.loads(manifest.read_text())
-    changed["task"][key] = value
-    manifest.write_text(json.dumps(changed))
+    change_run(folder / "runs/b", lambda content: content["task"].update({key: value}))
     with pytest.raises(UserError, match=f"{key} of task gapft_synthetic"):
         run_planted_study(folder)
 
@@ -271,10 +265,7 @@ def test_updates_own_study_file(folder: Path) -> None:
 def test_warns_of_trained_arms_that_it_leaves_out(folder: Path) -> None:
     write_study_file(seeds=[13])
     (folder / "runs/a/adapters/gapft-seed21").mkdir(parents=True)
-    manifest = folder / "runs/a/manifest.json"
-    content = json.loads(manifest.read_text())
-    content["files"]["adapters/gapft-seed21"] = "hash"
-    manifest.write_text(json.dumps(content))
+    record_files(RunDirectory.open(folder / "runs/a"), {"adapters/gapft-seed21": {}})
     run_planted_study(folder)
     warnings = read_results(folder)["warnings"]
     (warning,) = [warning for warning in warnings if "gapft-seed21" in warning]
@@ -317,7 +308,7 @@ def test_verify_finds_changed_reports_and_cells(folder: Path) -> None:
     assert list_report_differences(folder) == []
     path = folder / "runs/a/decisions/gapft-seed13.parquet"
     path.write_bytes((folder / "runs/a/decisions/gapft-seed21.parquet").read_bytes())
-    update_recorded_hash(folder / "runs/a", "decisions/gapft-seed13.parquet")
+    record_again(folder / "runs/a", "decisions/gapft-seed13.parquet")
     assert "report/results.json" in list_report_differences(folder)
     replace_run(folder, "b", 1, training={"learning_rate": 1e-3})
     differences = verify_study(folder / "study").differences
@@ -396,7 +387,7 @@ def test_separate_budget_group_is_not_matched(folder: Path) -> None:
         arms = tuple(replace(arm, matched=True) for arm in inputs.arms)
         own = {**conditions, "all_verified": {"selector": "uniform", "n": 295}}
         shutil.rmtree(folder / "runs" / name)
-        write_run_directory(folder / "runs" / name, replace(inputs, arms=arms), conditions=own)
+        write_run(folder / "runs" / name, replace(inputs, arms=arms), conditions=own)
     run_planted_study(folder)
     assert [row["b"] for row in read_results(folder)["means"] if row["matched_budget"]] == [
         "uniform", "replay",

@@ -15,6 +15,7 @@ import pytest
 from tests.kit.command import gapft, succeed
 from tests.kit.letters import prepare_letters_run
 from tests.kit.patience import PATIENCE_S
+from tests.kit.records import read_run
 from tests.kit.running_commands import kill_command
 
 MORE = ("--run-dir", "out", "--include-path", "tasks", "--plugin", "plugin.py")
@@ -67,7 +68,7 @@ def test_study_resumes_after_kill_and_verifies(folder: Path) -> None:
     first = folder / "out/cells/letters"
     before, seconds = (
         read_contents(first),
-        json.loads((first / "manifest.json").read_text())["stages"],
+        read_run(first)["stages"],
     )
     assert "decisions/gapft-seed13.parquet" in before
     assert not (folder / "out/report").exists()
@@ -78,7 +79,7 @@ def test_study_resumes_after_kill_and_verifies(folder: Path) -> None:
     assert "report: out/report/index.html" in done.stdout
     assert read_contents(first) == before
     # a complete run is read, not run again: the time of its stages is unchanged
-    assert json.loads((first / "manifest.json").read_text())["stages"] == seconds
+    assert read_run(first)["stages"] == seconds
 
     results = json.loads((folder / "out/report/results.json").read_text())
     gains = []

@@ -197,8 +197,7 @@ def test_records_package_version(tmp_path: Path) -> None:
         "gap", "sums", "--model", "dummy", "--k", "2", "--include-path", tmp_path,
         "--out", tmp_path / "gap",
     )  # fmt: skip
-    manifest = json.loads((tmp_path / "gap" / "manifest.json").read_text())
-    assert '"reasoning-gym": "0.1' in json.dumps(manifest)
+    assert '"reasoning-gym": "0.1' in (tmp_path / "gap/run.json").read_text()
 
 
 def test_word_problem_examples_pass() -> None:

@@ -1,12 +1,13 @@
-"""Data that differ from the paper's: warnings in output, manifest and report."""
+"""Data that differ from the paper's: warnings in output, records and report."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.recorded import list_warnings
 from tests.kit.command import succeed
 
 WARNING = (
@@ -27,7 +28,7 @@ def test_run_on_other_files_warns_once_per_split(data: Path, tmp_path: Path, wor
         cwd=tmp_path, env={"GAPFT_DATA_DIR": str(data)},
     )  # fmt: skip
     output = " ".join((done.stdout + done.stderr).split())
-    warnings = json.loads((tmp_path / "run/manifest.json").read_text())["warnings"]
+    warnings = list_warnings(RunDirectory.open(tmp_path / "run"))
     report = " ".join((tmp_path / "run/report/index.md").read_text("utf-8").split())
     for sentence in (POOL, AUDIT):
         assert f"warning: {sentence}" in output

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,11 @@ import pytest
 import torch
 import yaml
 
-from gapft_harness.core.records import Arm
-from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.context import Context
+from gapft_harness.stages.experiment.stage import build_view
+from gapft_harness.stages.steps import list_training_steps
 from gapft_harness.stages.train import stage
 from gapft_harness.stages.verify.run import verify
 from gapft_harness.training import devices, lora
@@ -24,6 +25,7 @@ from gapft_harness.training.plan import build_sequences
 from tests.kit.command import gapft, succeed
 from tests.kit.letters import prepare_letters_run
 from tests.kit.recording_run import InProcessExecutor
+from tests.kit.records import change_recipe, read_records
 from tests.training.examples import assert_same_weights
 from tests.training.literal import run_literal_training
 
@@ -54,13 +56,12 @@ def copy_run_with(
 ) -> Path:
     """Copy the run with changed training settings."""
     shutil.copytree(selected_run / "run", target)
-    content = yaml.safe_load((target / "recipe.yaml").read_text())
-    content["training"] |= training
-    content["executor"] |= executor
-    (target / "recipe.yaml").write_text(yaml.safe_dump(content))
-    manifest = json.loads((target / "manifest.json").read_text())
-    manifest["recipe"] = content
-    (target / "manifest.json").write_text(json.dumps(manifest))
+
+    def change(recipe: dict[str, Any]) -> None:
+        recipe["training"] |= training
+        recipe["executor"] |= executor
+
+    change_recipe(target, change)
     return target
 
 
@@ -138,7 +139,7 @@ def test_command_equals_literal_loop(
     settings, log = run.recipe.training, read_log(adapter)
     sequences = {
         s.slot: s
-        for s in build_sequences(read_examples(run.sealed(f"selections/{ARM}.parquet")), settings)
+        for s in build_sequences(read_examples(run.file(f"selections/{ARM}.parquet")), settings)
     }
     base = load_base(
         {"pretrained": run.recipe.model.args["pretrained"]},
@@ -170,18 +171,12 @@ def test_limits_workers_by_free_memory(
     if gpus:
         monkeypatch.setattr(devices, "resolve_device", lambda name: torch.device("cuda"))
     run = RunDirectory.open(copy_run_with(selected_run, tmp_path / "run", {}, workers=2))
-    arms = [Arm("gapft", 13), Arm("gapft", 21)]
-    shutil.copy(*(run.path / layout.selection_path(arm) for arm in arms))
-    manifest = run.manifest()
-    manifest["budgets"][arms[1].name] = manifest["budgets"][arms[0].name]
-    manifest["files"][layout.selection_path(arms[1])] = manifest["files"][
-        layout.selection_path(arms[0])
-    ]
-    (run.path / "manifest.json").write_text(json.dumps(manifest))
     messages: list[str] = []
     plugin = [str(selected_run / "plugin.py")]
     context = Context(run, InProcessExecutor(), plugin, report_line=messages.append)
-    assert len(stage._divide_arms(context, arms)) == groups
+    (step,) = list_training_steps(build_view(context))
+    steps = [step, replace(step, settings={**step.settings, "seed": 21})]
+    assert len({divided.together for divided in stage.divide_steps(context, steps)}) == groups
     assert [("1 of 2 workers" in line, "GB are free" in line) for line in messages] == [
         (True, True)
     ] * (2 - groups)
@@ -218,4 +213,4 @@ def test_rejects_incomplete_adapter(
     assert f"{folder}: is incomplete" in " ".join(done.stderr.split())
     assert "remove the folder and run the command again" in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
-    assert f"adapters/{ARM}" not in json.loads((run / "manifest.json").read_text())["files"]
+    assert f"adapters/{ARM}" not in read_records(run)

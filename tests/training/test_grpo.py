@@ -24,6 +24,7 @@ from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.bundled import find_recipe
 from gapft_harness.recipe.reading import load_recipe
 from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.recorded import read_budgets
 from gapft_harness.stages.experiment import View
 from gapft_harness.stages.steps import list_training_steps
 from gapft_harness.stages.train.job import build_job
@@ -89,9 +90,9 @@ def read_lines(run: Path, arm: str, name: str) -> list[dict[str, Any]]:
 
 
 def test_arm_makes_configured_number_of_updates(run: Path) -> None:
-    manifest = json.loads((run / "manifest.json").read_text())
+    budgets = read_budgets(RunDirectory.open(run))
     for arm in ("grpo_all", "grpo_masked"):
-        assert manifest["budgets"][f"{arm}-seed13"]["steps"] == UPDATES
+        assert budgets[f"{arm}-seed13"]["steps"] == UPDATES
         assert [line["update"] for line in read_lines(run, arm, "updates")] == [1, 2, 3]
         groups = read_lines(run, arm, "groups")
         assert [group["draw"] for group in groups] == [d for d in (1, 2, 3) for _ in range(PROMPTS)]

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.recorded import read_source, read_training
 from tests.chat_models import CHATML, set_generation_ends, write_chat_model
 from tests.kit.command import gapft, succeed
 from tests.kit.letters import prepare_letters_run
@@ -90,8 +92,8 @@ def test_reports_end_token_throughout_run(tmp_path: Path) -> None:
     assert "'<end_of_turn>' (262)" in dry.partition("# what it takes")[0]
     stages = ("search", "states", "select", "train")
     succeed(*command, *(w for name in stages for w in ("--only", name)), cwd=tmp_path)
-    manifest = json.loads((tmp_path / "run/manifest.json").read_text())
+    run = RunDirectory.open(tmp_path / "run")
     facts = json.loads((tmp_path / "run/adapters/gapft-seed13/training.json").read_text())
     assert (facts["end_id"], facts["end_token"]) == (262, "<end_of_turn>")
-    assert manifest["training"]["gapft-seed13"]["end_token"] == "<end_of_turn>"
-    assert manifest["source"]["end_ids"] == [260, 262]
+    assert read_training(run)["gapft-seed13"]["end_token"] == "<end_of_turn>"
+    assert read_source(run)["end_ids"] == [260, 262]

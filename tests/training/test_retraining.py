@@ -15,10 +15,12 @@ from gapft_harness.core.records import Arm
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.recorded import read_training as read_recorded_training
 from tests.kit.planted_run import read_json
+from tests.kit.records import read_records
 from tests.kit.report_tables import find_row
 from tests.kit.runs import BaseRun, copy_snapshot, make_base_run
-from tests.kit.tampering import read_records
 
 RunAt = Callable[..., BaseRun]
 
@@ -43,7 +45,7 @@ def read_place(run: BaseRun, arm: Arm) -> str:
 
 
 def read_training(run: BaseRun, arm: Arm) -> dict[str, Any]:
-    return dict(read_json(run.path / "manifest.json")["training"][arm.name])
+    return read_recorded_training(RunDirectory.open(run.path))[arm.name]
 
 
 def test_replicate_has_same_training_set(finished: BaseRun) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -12,9 +11,12 @@ import yaml
 
 from gapft_harness.core.errors import PluginError
 from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.recorded import read_training
 from tests.kit.command import succeed
 from tests.kit.letters import prepare_letters_run
 from tests.kit.plugins import build_plugin
+from tests.kit.records import change_recipe
 
 ONLINE = build_plugin(
     '''
@@ -75,8 +77,7 @@ PLUGINS = ("--plugin", "plugin.py", "--plugin", "online.py")
 
 def test_online_trainer_receives_searched_pool(searched_folder: Path) -> None:
     succeed("run", "run", "--only", "train", *PLUGINS, cwd=searched_folder)
-    manifest = json.loads((searched_folder / "run" / "manifest.json").read_text())
-    read = manifest["training"]["gapft-seed13"]["read"]
+    read = read_training(RunDirectory.open(searched_folder / "run"))["gapft-seed13"]["read"]
     pool = pq.read_table(searched_folder / "run" / "pool" / "problems.parquet")
     assert read["problems"] == pool["problem_id"].to_pylist()
     assert len(read["problems"]) == 60
@@ -91,11 +92,11 @@ def test_online_trainer_receives_searched_pool(searched_folder: Path) -> None:
 
 
 def test_other_trainer_receives_no_pool(searched_folder: Path) -> None:
-    for name in ("recipe.yaml", "manifest.json"):
-        path = searched_folder / "other" / name
-        before = path.read_text()
-        path.write_text(before.replace("online", "offline"))
-        assert path.read_text() != before
+    path = searched_folder / "other/recipe.yaml"
+    before = path.read_text()
+    path.write_text(before.replace("online", "offline"))
+    assert path.read_text() != before
+    change_recipe(searched_folder / "other", lambda recipe: None)
     succeed("run", "other", "--only", "train", *PLUGINS, cwd=searched_folder)
 
 

@@ -18,16 +18,18 @@ from gapft_harness.core.files import sha256
 from gapft_harness.core.records import Arm
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.parquet import read_facts
+from gapft_harness.run_directory.recorded import read_decodes, read_training
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.verify.run import verify
 from tests.kit.command import gapft, succeed
 from tests.kit.letters import prepare_letters_run
 from tests.kit.patience import PATIENCE_S
+from tests.kit.records import read_records
 from tests.kit.report_tables import index_rows, read_results
 from tests.kit.running_commands import kill_command
 from tests.kit.runs import find_differences
-from tests.kit.tampering import read_records
 
 #: Two runs that are finished_folder at once.
 RUNS = ("first", "second")
@@ -60,28 +62,29 @@ def read_adapter_facts(run: Path, arm: Arm) -> dict[str, Any]:
 
 
 def read_training_entry(run: Path, arm: Arm) -> dict[str, Any]:
-    """Return the manifest's entry on an adapter."""
-    return dict(json.loads((run / "manifest.json").read_text())["training"][arm.name])
+    """Return the facts on an adapter."""
+    return read_training(RunDirectory.open(run))[arm.name]
 
 
 def test_same_training_set_is_trained_once(finished_folder: Path) -> None:
     run = finished_folder / "run"
-    manifest = json.loads((run / "manifest.json").read_text())
+    training = read_training(RunDirectory.open(run))
     seeds = (13, 21)
-    trained_as = {arm: facts.get("trained_as") for arm, facts in manifest["training"].items()}
+    trained_as = {arm: facts.get("trained_as") for arm, facts in training.items()}
     assert trained_as == {
         **{f"same-seed{seed}": f"gapft-seed{seed}" for seed in seeds},
         **{f"{name}-seed{seed}": None for name in ("gapft", "uniform") for seed in seeds},
     }
-    assert "seconds" in manifest["training"][GAPFT.name], "this one was trained"
-    assert "seconds" not in manifest["training"][SAME.name], "this one was not"
+    assert "seconds" in training[GAPFT.name], "this one was trained"
+    assert "seconds" not in training[SAME.name], "this one was not"
     assert read_adapter_facts(run, SAME) == read_adapter_facts(run, GAPFT)
     folders = [run / layout.adapter_path(arm) for arm in (GAPFT, SAME)]
     assert weights_hash(folders[0]) == weights_hash(folders[1])
     tables = [run / layout.decisions_path(arm) for arm in (GAPFT, SAME)]
     assert [*read_judged(tables[0])] == [*read_judged(tables[1])]
     assert read_facts(tables[1]) == read_facts(tables[0]), "it names no arm"
-    assert manifest["verdict_counts"][SAME.name] == manifest["verdict_counts"][GAPFT.name]
+    decodes = read_decodes(RunDirectory.open(run))
+    assert decodes[SAME.name]["verdicts"] == decodes[GAPFT.name]["verdicts"]
     verified = verify(run, [str(finished_folder / "plugin.py")])
     assert verified.differences == []
     assert any(line.startswith("2 arms share adapter and") for line in verified.checked)
@@ -105,10 +108,10 @@ def test_added_condition_reuses_adapter(finished_folder: Path, run: Path) -> Non
     recipe = run.with_name("later.yaml")
     recipe.write_text(yaml.safe_dump(content))
     arguments = ("--include-path", "tasks", "--plugin", "plugin.py", "--run-dir", run)
-    entries = json.loads((run / "manifest.json").read_text())["training"]
+    entries = read_training(RunDirectory.open(run))
     succeed("run", recipe, *arguments, cwd=finished_folder)
     assert read_training_entry(run, LATER)["trained_as"] == GAPFT.name
-    kept = json.loads((run / "manifest.json").read_text())["training"]
+    kept = read_training(RunDirectory.open(run))
     assert {arm: kept[arm] for arm in entries} == entries, "measured seconds are kept"
     now = {
         name: sha256(run / layout.adapter_path(arm)) for name, arm in [("a", GAPFT), ("b", SAME)]

@@ -28,6 +28,7 @@ from gapft_harness.store.store import STORE_VARIABLE
 from tests.kit.command import succeed
 from tests.kit.letters import prepare_letters_run
 from tests.kit.recording_run import InProcessExecutor
+from tests.kit.records import change_recipe
 
 ARM = "gapft-seed13"
 VALUES = ("loss", "grad_norm", "learning_rate")
@@ -61,12 +62,7 @@ def copy_run_with(selected_run: Path, name: str, tracker: str | None) -> Path:
     """Copy the run with a tracker in its recipe."""
     run = selected_run / name
     shutil.copytree(selected_run / "run", run)
-    content = yaml.safe_load((run / "recipe.yaml").read_text())
-    content["tracker"] = tracker
-    (run / "recipe.yaml").write_text(yaml.safe_dump(content))
-    manifest = json.loads((run / "manifest.json").read_text())
-    manifest["recipe"] = content
-    (run / "manifest.json").write_text(json.dumps(manifest))
+    change_recipe(run, lambda recipe: recipe.update(tracker=tracker))
     return run
 
 

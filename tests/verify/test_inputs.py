@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import re
 import shutil
 import subprocess
@@ -21,8 +20,8 @@ from gapft_harness.hooks import manager as plugin_manager
 from gapft_harness.stages.verify.run import verify
 from tests.kit.command import gapft, succeed
 from tests.kit.letters import prepare_letters_run
+from tests.kit.records import change_run, read_run
 from tests.kit.runs import LETTERS_PLUGIN
-from tests.kit.tampering import change_manifest
 
 Edit = Callable[[str], str]
 
@@ -166,7 +165,7 @@ def test_missing_plugin_error_names_recorded_file(
 ) -> None:
     file = workspace / "plugin.py"
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    recorded = json.loads((run / "manifest.json").read_text())["plugins"]
+    recorded = read_run(run)["plugins"]
     assert recorded["verifier contains"] == {"from": str(file), "sha256": digest}
     missing = f"give --plugin {file} (sha256 {digest[:12]}): it provides the "
     recipe = run / "recipe.yaml"
@@ -177,7 +176,7 @@ def test_missing_plugin_error_names_recorded_file(
         done = CliRunner().invoke(app, [*map(str, command)])
         assert isinstance(done.exception, UserError), command
         assert missing in str(done.exception), command
-    change_manifest(run, lambda m: m["plugins"]["verifier contains"].update({"from": "/no.py"}))
-    change_manifest(run, lambda m: m["plugins"]["selector drawn"].update({"from": "/no.py"}))
+    change_run(run, lambda m: m["plugins"]["verifier contains"].update({"from": "/no.py"}))
+    change_run(run, lambda m: m["plugins"]["selector drawn"].update({"from": "/no.py"}))
     with pytest.raises(UserError, match=r"/no[.]py, a file that no longer exists"):
         verify(run)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -18,17 +17,14 @@ from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.stages.verify.run import verify
 from gapft_harness.version import __version__
 from tests.kit.command import call
+from tests.kit.records import change_records, change_run, read_records, record_again
 from tests.kit.runs import BaseRun
 from tests.kit.tampering import (
     change_facts,
     change_json,
-    change_manifest,
-    change_records,
     change_rows,
     forge_record_key,
-    read_records,
     read_rows,
-    seal_again,
     write_rows,
 )
 
@@ -59,7 +55,7 @@ def edit_plugin(run: BaseRun, tmp_path: Path, edit: Callable[[str], str]) -> lis
 
 
 def relabel_failed_decision(run: Path, status: str) -> str:
-    """Change a failed decision's status; update the counts of the table and the manifest.
+    """Change a failed decision's status; update the recorded counts.
 
     Returns:
         The problem's id.
@@ -69,9 +65,8 @@ def relabel_failed_decision(run: Path, status: str) -> str:
     row["status"] = status
     counts = dict(sorted(Counter(row["status"] for row in rows).items()))
     write_rows(run / DECISIONS, rows, verdicts=counts)
-    change_manifest(run, lambda m: m["verdict_counts"].update({ARM: counts}))
     change_records(run, lambda records: records[DECISIONS]["facts"].update(verdicts=counts))
-    seal_again(run, DECISIONS)
+    record_again(run, DECISIONS)
     return str(row["problem_id"])
 
 
@@ -136,7 +131,7 @@ def test_lists_missing_parts_of_unfinished_run(run_at: Callable[..., BaseRun]) -
 
 def test_lost_adapter_of_decisions_is_named(run: BaseRun) -> None:
     shutil.rmtree(run.path / f"adapters/{ARM}")
-    change_manifest(run.path, lambda manifest: manifest["files"].pop(f"adapters/{ARM}"))
+    change_records(run.path, lambda records: records.pop(f"adapters/{ARM}"))
     assert any(f"adapters/{ARM}" in line for line in run.find_differences())
 
 
@@ -154,7 +149,7 @@ def test_ignores_settings_that_peft_derives(run: BaseRun) -> None:
         path = folder / "adapter_config.json"
         change_json(path, lambda config: config.update(values))
         change_json(path, lambda config: config.pop("use_rslora"))
-        seal_again(run.path, f"adapters/{folder.name}")
+        record_again(run.path, f"adapters/{folder.name}")
     lines = run.find_differences()
     assert [line for line in lines if line.startswith("adapters/")] == []
     assert any("adapter, config: layers_pattern" in line for line in lines), "since the decode"
@@ -170,7 +165,7 @@ def test_attention_may_be_unknown(run: BaseRun) -> None:
 
 
 def test_version_of_package_is_a_remark(run: BaseRun) -> None:
-    change_manifest(run.path, lambda manifest: manifest.update(gapft_harness="0.0.9"))
+    change_run(run.path, lambda facts: facts["versions"].update({"gapft-harness": "0.0.9"}))
     assert run.find_differences() == []
     (run.path / f"selections/{ARM}.parquet").unlink()
     report = verify(run.path, run.plugins)
@@ -180,7 +175,7 @@ def test_version_of_package_is_a_remark(run: BaseRun) -> None:
 
 
 def test_weights_changed_everywhere_contradict_decisions(run: BaseRun) -> None:
-    """The folders and the manifest record the exchanged weights consistently."""
+    """The folders and the records have the exchanged weights consistently."""
     folders = [run.path / f"adapters/{arm}" for arm in (ARM, OTHER_ARM)]
     tensors = [load_file(folder / "adapter_model.safetensors") for folder in folders]
     for folder, other in zip(folders, reversed(tensors), strict=True):
@@ -196,7 +191,7 @@ def test_weights_changed_everywhere_contradict_decisions(run: BaseRun) -> None:
 def test_unfinished_search_is_not_recorded(run_at: Callable[..., BaseRun]) -> None:
     """A table exists before its split is sealed, and stays if the command is killed."""
     run = run_at("searched")
-    change_manifest(run.path, lambda manifest: manifest.update(files={}))
+    change_run(run.path, lambda content: content.update(outputs={}))
     report = verify(run.path, run.plugins)
     assert any(line.startswith("pool/problems.parquet: ") for line in report.differences)
     assert "the pool is not searched" in report.missing
@@ -211,9 +206,9 @@ def test_verification_makes_no_store(run: BaseRun, tmp_path: Path) -> None:
 def test_reports_progress_of_judging(run: BaseRun) -> None:
     counts: list[int] = []
     verify(run.path, run.plugins, lambda _, count, __: counts.append(count))
-    manifest = json.loads((run.path / "manifest.json").read_text())
+    facts = [record["facts"] for record in read_records(run.path).values()]
     assert counts == sorted(counts)
-    assert counts[-1] >= sum(sum(c.values()) for c in manifest["verdict_counts"].values())
+    assert counts[-1] >= sum(sum(item["verdicts"].values()) for item in facts if "verdicts" in item)
 
 
 def test_folder_without_run_is_rejected(tmp_path: Path) -> None:
