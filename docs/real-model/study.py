@@ -25,6 +25,7 @@ from gapft_harness.analysis.estimate import Estimate, estimate_mean
 from gapft_harness.analysis.resampling import Scores, resample
 from gapft_harness.core.streams import Stream
 from gapft_harness.presentation.figures import forest
+from gapft_harness.run_directory.recorded import read_training
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER.parent / "real-model.md"
@@ -69,7 +70,7 @@ def extract(place: str | Path, folder: Path = FOLDER) -> None:
             for name in sorted(families)
         ),
     )
-    training = run.directory.manifest()["training"]
+    training = read_training(run.directory)
     _write(
         folder / "models.csv",
         ["model", "responses", "marked", "no_answer", "cut", "n", "steps", "tokens", "seconds"],

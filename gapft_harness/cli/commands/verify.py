@@ -12,7 +12,7 @@ EXAMPLE = "gapft verify runs/demo"
 
 
 def command(run_dir: RunDir, plugin: PluginFile = []) -> None:
-    """Recompute from sealed files that arms differ only as declared; fail on a difference."""
+    """Recompute from finished files that arms differ only as declared; fail on a difference."""
     from gapft_harness.cli.display import Display
     from gapft_harness.stages.verify import run as verification
     from gapft_harness.study.verify import is_study, verify_study
