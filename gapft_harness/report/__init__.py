@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gapft_harness.report.document import PluginSections
     from gapft_harness.report.reading.inputs import ReportInputs
 
-__all__ = ["replace_folder", "require_replaceable", "write_report"]
+__all__ = ["build_report", "replace_folder", "require_replaceable", "write_report"]
 
 #: The names that a report's folder may contain.
 _ENTRIES = {
@@ -44,6 +44,13 @@ def write_report(
         PluginError: a plugin's section failed, or two tables have the same name.
         GapftError: the folder cannot be written.
     """
+    page = build_report(inputs, plugin_sections)
+    replace_folder(folder, page.build_files())
+    return page
+
+
+def build_report(inputs: ReportInputs, plugin_sections: PluginSections | None = None) -> Page:
+    """Build the page of a report with its tables and its explorer; see ``write_report``."""
     from gapft_harness.presentation.explorer import render_explorer
     from gapft_harness.report.document import build_page
     from gapft_harness.report.explored import explore_audit
@@ -53,7 +60,6 @@ def write_report(
     if inputs.texts:
         explored = explore_audit(inputs, inputs.texts, page.title)
         page = replace(page, explorer=render_explorer(explored))
-    replace_folder(folder, page.build_files())
     return page
 
 

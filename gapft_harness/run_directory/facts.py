@@ -69,6 +69,22 @@ class Change(TypedDict):
     had_results: bool
 
 
+class ReportFacts(TypedDict, total=False):
+    """What the report shows and was made from; empty without a report.
+
+    Attributes:
+        conditions: the requested conditions; empty for all.
+        seeds: the requested seeds; empty for all.
+        made_from: the hash of what the run had by then (``stages.report``).
+        digest: the hash of the folder.
+    """
+
+    conditions: list[str]
+    seeds: list[int]
+    made_from: str
+    digest: str
+
+
 class RunFacts(TypedDict):
     """Facts of a run that are not facts of an output.
 
@@ -81,6 +97,7 @@ class RunFacts(TypedDict):
         stages: times by stage.
         warnings: sentences for the report, by the stage that found them.
         history: changes of settings and inputs, in order.
+        report: what the report was made from.
     """
 
     versions: dict[str, str]
@@ -91,6 +108,7 @@ class RunFacts(TypedDict):
     stages: dict[str, StageFacts]
     warnings: dict[str, list[str]]
     history: list[Change]
+    report: ReportFacts
 
 
 def build_facts() -> RunFacts:
@@ -109,6 +127,7 @@ def build_facts() -> RunFacts:
         "stages": {},
         "warnings": {},
         "history": [],
+        "report": {},
     }
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.core.files import sha256
+from gapft_harness.core.identities import content_hash
 from gapft_harness.core.records import SOURCE, Gold
 from gapft_harness.engine.planner import Planner
 from gapft_harness.hooks.checked import find_answer_reader
@@ -15,11 +17,12 @@ from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory, list_arms
+from gapft_harness.run_directory.facts import ReportFacts
 from gapft_harness.run_directory.recipe_changes import restrict_recipe
 from gapft_harness.stages.context import Context, require_selected
 from gapft_harness.stages.experiment import (
-    find_experiments,
     list_report_parts,
+    load_experiments,
     require_finished_steps,
 )
 from gapft_harness.stages.experiment.stage import build_view
@@ -38,42 +41,85 @@ def run_report_stage(context: Context) -> None:
     """Write the pages, results.json, tables and figures of the report."""
     from gapft_harness.report import write_report
 
-    folder = context.run.path / layout.REPORT
+    run, folder = context.run, context.run.path / layout.REPORT
     write_report(build_report_inputs(context), folder, context.plugins.list_report_sections())
+    report: ReportFacts = {
+        "conditions": [*context.conditions],
+        "seeds": [*context.seeds],
+        "made_from": hash_report_inputs(run),
+        "digest": sha256(folder),
+    }
+    run.update_facts(lambda facts: facts.update(report=report))
+
+
+def hash_report_inputs(run: RunDirectory) -> str:
+    """Hash everything of a run that its report shows: the outputs, and facts of the run."""
+    facts: dict[str, Any] = {**run.facts()}
+    facts["stages"] = {name: item for name, item in facts["stages"].items() if name != "report"}
+    for name in ("report", "plugins", "include_paths"):
+        del facts[name]
+    digests = {name: record.digest for name, record in run.outputs.read_records().items()}
+    return content_hash([facts, digests])
 
 
 def build_report_inputs(context: Context) -> ReportInputs:
-    """Read the inputs of a report, check their contents, and judge the audit by the other rule.
+    """Read the inputs of a report, and check their contents and that they are current.
 
     Raises:
         UserError: a file is missing or was changed (the recipe included).
     """
-    from gapft_harness.report.reading.inputs import read_inputs
-
     context.run.require_recorded_recipe()
-    shown_recipe = restrict_recipe(context.run.recipe, context.conditions, context.seeds)
-    for experiment in find_experiments(context):
-        if not {*experiment.conditions(context.run.recipe)} <= {*shown_recipe.conditions}:
-            shown_recipe = shown_recipe.without_experiment(experiment.name)
-    context = replace(context, run=RunDirectory(context.run.path, shown_recipe))
-    run = context.run
+    shown = restrict_run(context.run, context.plugins, context.conditions, context.seeds)
+    context = replace(context, run=shown)
     require_finished(context)
     _require_current_arms(context)
     require_finished_steps(context)
+    notes = _describe_left_out(shown)
+    context.warn(notes)
+    return read_report_inputs(shown, context.plugins)
+
+
+def restrict_run(
+    run: RunDirectory, plugins: Plugins, conditions: Sequence[str], seeds: Sequence[int]
+) -> RunDirectory:
+    """Restrict a run to what a report shows; empty lists keep all conditions or seeds.
+
+    Experiments that compare other conditions are left out.
+    """
+    shown_recipe = restrict_recipe(run.recipe, conditions, seeds)
+    for experiment in load_experiments(run.recipe, plugins):
+        if not {*experiment.conditions(run.recipe)} <= {*shown_recipe.conditions}:
+            shown_recipe = shown_recipe.without_experiment(experiment.name)
+    return RunDirectory(run.path, shown_recipe)
+
+
+def read_report_inputs(shown: RunDirectory, plugins: Plugins) -> ReportInputs:
+    """Read the inputs of a report, and judge the audit by the other rule.
+
+    Args:
+        shown: the run, restricted to what the report shows.
+        plugins: the loaded plugins.
+    """
+    from gapft_harness.report.reading.inputs import read_inputs
+
+    parts = list_report_parts(load_experiments(shown.recipe, plugins))
+    inputs = read_inputs(shown, parts, _describe_left_out(shown))
+    return replace(inputs, other_rule=judge_by_other_rule(inputs, plugins))
+
+
+def _describe_left_out(shown: RunDirectory) -> list[str]:
+    """Describe trained arms that a report does not show; empty if there are none."""
     left_out: dict[str, list[str]] = {}
-    for arm in run.find_trained_arms():
-        if arm not in list_arms(shown_recipe):
+    for arm in shown.find_trained_arms():
+        if arm not in list_arms(shown.recipe):
             left_out.setdefault(arm.condition, []).append(str(arm.seed))
-    notes = []
-    if left_out:
-        descriptions = (f"{name} (seeds {', '.join(seeds)})" for name, seeds in left_out.items())
-        notes.append(
-            "trained, but not in this report, which has every condition for every seed: "
-            f"{'; '.join(descriptions)}"
-        )
-        context.warn(notes)
-    inputs = read_inputs(run, list_report_parts(find_experiments(context)), notes)
-    return replace(inputs, other_rule=judge_by_other_rule(inputs, context.plugins))
+    if not left_out:
+        return []
+    descriptions = (f"{name} (seeds {', '.join(seeds)})" for name, seeds in left_out.items())
+    return [
+        "trained, but not in this report, which has every condition for every seed: "
+        f"{'; '.join(descriptions)}"
+    ]
 
 
 def require_finished(context: Context) -> None:

@@ -57,11 +57,12 @@ def find_output(run: Path, file: str) -> str:
 def record_again(run: Path, *files: str) -> None:
     """Record the current hashes of changed outputs, as someone who forges a run would."""
 
-    def change(records: dict[str, Any]) -> None:
+    def change(content: dict[str, Any]) -> None:
+        records = {**content["outputs"], "report": content["report"]}
         for name in {find_output(run, file) for file in files} & records.keys():
             records[name]["digest"] = sha256(run / name)
 
-    change_records(run, change)
+    change_run(run, change)
 
 
 def record_files(run: RunDirectory, facts: Mapping[str, Mapping[str, Any]]) -> None:

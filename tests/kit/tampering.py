@@ -32,9 +32,6 @@ from tests.kit.records import (
     record_again,
 )
 
-#: Files of a run that record nothing: locks, and the report, which is made again from the others.
-_UNRECORDED = ("run.lock", "report")
-
 Rows = list[dict[str, Any]]
 #: The keys and positions that lead to a value of a JSON document.
 Keys = tuple[str | int, ...]
@@ -146,7 +143,8 @@ def _list_damages(run: Path) -> Iterator[Damage]:
 
     def find_entry(file: str) -> str:
         """Return the name of the output that a file is, or is a part of."""
-        return next((n for n in records if file == n or file.startswith(f"{n}/")), file)
+        names = (*records, "report")
+        return next((n for n in names if file == n or file.startswith(f"{n}/")), file)
 
     for file in files:
         for kind, change in FILE_DAMAGES.items():
@@ -215,9 +213,14 @@ def _list_record_damages(run: Path, describe: Callable[..., str]) -> Iterator[Da
 
 
 def _list_recorded_files(run: Path) -> list[str]:
-    """List the files of a run, without those that record nothing."""
+    """List the files of a run, without its lock; of the report only its numbers."""
     paths = [path.relative_to(run) for path in run.rglob("*") if path.is_file()]
-    return sorted(path.as_posix() for path in paths if path.parts[0] not in _UNRECORDED)
+    numbers = Path("report/results.json")
+    return sorted(
+        path.as_posix()
+        for path in paths
+        if path == numbers or path.parts[0] not in ("run.lock", "report")
+    )
 
 
 def _list_pairs(files: Iterable[str]) -> Iterator[tuple[str, str]]:

@@ -135,6 +135,38 @@ def test_lost_adapter_of_decisions_is_named(run: BaseRun) -> None:
     assert any(f"adapters/{ARM}" in line for line in run.find_differences())
 
 
+def test_edited_report_is_named(run: BaseRun) -> None:
+    path = run.path / "report/results.json"
+    before = path.read_text()
+    path.write_text(before.replace('"pass_at_1": 0', '"pass_at_1": 1', 1))
+    assert path.read_text() != before
+    assert [line for line in run.find_differences() if line.startswith("report: was changed")]
+    record_again(run.path, "report")
+    assert [line for line in run.find_differences() if line.startswith("report/results.json: ")]
+    path.write_text(before)
+    record_again(run.path, "report")
+    assert run.find_differences() == []
+
+
+def test_run_without_its_records_is_one_error(run: BaseRun) -> None:
+    """The same command makes them again, with the outputs that the store has."""
+    records = run.path / "run.json"
+    before = read_records(run.path)
+    for change in (records.unlink, lambda: records.write_text("{")):
+        change()
+        done = call("verify", run.path)
+        assert done.returncode == 2
+        assert "run.json" in done.stderr
+        assert "Traceback" not in done.stderr
+        records.unlink(missing_ok=True)
+    assert run.resume().returncode == 0
+    after = read_records(run.path)
+    assert {name: after[name]["digest"] for name in after} == {
+        name: before[name]["digest"] for name in after
+    }
+    assert run.find_differences() == []
+
+
 def test_ignores_unfinished_files(run: BaseRun) -> None:
     for relative in ("adapters/.x.checkpoint", "selections/.x.partial"):
         (run.path / relative).parent.mkdir(exist_ok=True)

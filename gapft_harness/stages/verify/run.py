@@ -25,6 +25,7 @@ from gapft_harness.stages.integrity.differences import Differences
 from gapft_harness.stages.integrity.disjoint import require_disjoint_splits
 from gapft_harness.stages.search.stage import find_searched_splits
 from gapft_harness.stages.verify.judging import open_judge
+from gapft_harness.stages.verify.report import check_report
 from gapft_harness.stages.verify.searches import check_task
 from gapft_harness.stages.verify.steps import check_steps
 from gapft_harness.version import __version__
@@ -89,6 +90,7 @@ def _check_run(
         return
     with open_judge(run, plugins, findings) as judge:
         check_steps(run, problems, plugins, plugin_files, judge, findings)
+    findings.try_reading(layout.REPORT, partial(check_report, run, plugins, findings))
 
 
 def _list_unrecorded_files(run: RunDirectory, plugins: Plugins) -> Iterator[str]:
