@@ -175,7 +175,7 @@ class Written:
             "decoding": {"max_gen_toks": 8, "until": []},
             "episode": {"attempts": 1, "executions": 1},
         }  # fmt: skip
-        run.update_facts(lambda facts: facts.update(task=task))
+        run.update_facts(lambda facts: facts.update({"task": task}))
         return run
 
     def context(self, run: RunDirectory, lines: list[str] | None = None) -> Context:

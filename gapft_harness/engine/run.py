@@ -252,6 +252,7 @@ def _parse_record(path: Path, name: str, entry: Json) -> Record:
 
 def _damaged_error(path: Path, reason: str) -> UserError:
     return UserError(
-        f"{path}: damaged ({reason}); restore it, or delete it: gapft run {path.parent} then makes "
-        "it again, with the outputs that the store has"
+        f"{path}: damaged ({reason}); restore it, or delete it: gapft run {path.parent} (with "
+        "--plugin and --include-path as before) then makes it again, with the outputs that the "
+        "store has"
     )

@@ -103,7 +103,7 @@ class RunDirectory:
         run = cls(path, recipe, is_new=not (path / layout.RECIPE).exists(), changes=changes)
         if run.is_new or not (path / RECORDS).exists():
             stored = recipe if run.is_new else read_recipe(path)
-            run.update_facts(lambda facts: facts.update(recipe=hash_recipe(stored)))
+            run.update_facts(lambda facts: facts.update({"recipe": hash_recipe(stored)}))
         if run.is_new:
             run.write_recipe()
         return run
@@ -144,8 +144,8 @@ class RunDirectory:
         if not (run.path / RECORDS).exists():
             raise UserError(
                 f"{run.path / RECORDS}: is missing, so it is not known what the files of this run "
-                f"were made from; gapft run {path} makes it again, with the outputs that the store "
-                "has"
+                f"were made from; gapft run {path} (with --plugin and --include-path as before) "
+                "makes it again, with the outputs that the store has"
             )
         return run
 

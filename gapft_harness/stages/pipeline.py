@@ -39,7 +39,7 @@ def run_states_stage(context: Context) -> None:
     if keep := run.recipe.evidence.keep:
         task = run.task
         task["keep"] = keep
-        run.update_facts(lambda facts: facts.update(task=task))
+        run.update_facts(lambda facts: facts.update({"task": task}))
     view, runner = build_view(context), build_runner(context)
     require_current_searches(view)
     make_states(view, runner, context.splits)

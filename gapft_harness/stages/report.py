@@ -49,7 +49,7 @@ def run_report_stage(context: Context) -> None:
         "made_from": hash_report_inputs(run),
         "digest": sha256(folder),
     }
-    run.update_facts(lambda facts: facts.update(report=report))
+    run.update_facts(lambda facts: facts.update({"report": report}))
 
 
 def hash_report_inputs(run: RunDirectory) -> str:
