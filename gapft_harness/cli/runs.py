@@ -15,6 +15,7 @@ from gapft_harness.cli.display import Display
 from gapft_harness.cli.interrupts import announce_resumable
 from gapft_harness.cli.options import Options
 from gapft_harness.core.errors import UserError, did_you_mean
+from gapft_harness.engine.run import RECORDS
 from gapft_harness.hooks.checked import CheckedExecutor
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.recipe.bundled import find_recipe, list_bundled_recipes
@@ -202,7 +203,9 @@ def is_run(place: str) -> bool:
     """Return whether a text is the path of a run directory and not a bundled recipe's name."""
     if not place or place in list_bundled_recipes():
         return False
-    return all((Path(place) / name).is_file() for name in (layout.RECIPE, RUN_LOCK))
+    folder = Path(place)
+    is_begun = any((folder / name).is_file() for name in (RECORDS, RUN_LOCK))
+    return is_begun and (folder / layout.RECIPE).is_file()
 
 
 def resolve_arguments(recipe: str | None, run_dir: Path | None) -> tuple[str | None, Path | None]:

@@ -102,7 +102,7 @@ def read_folder(folder: Path) -> Items:
             yield name, pq.read_table(path).to_pydict()
         elif path.suffix == ".csv":
             yield name, read_csv(path)
-        elif path.suffix == ".jsonl" and path.name != "history.jsonl":
+        elif path.suffix == ".jsonl":
             yield name, to_columns(read_lines(path))
         elif path.name == "results.json":
             yield name, dict(flatten(json.loads(path.read_text("utf-8"))))
