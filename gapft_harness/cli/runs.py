@@ -274,6 +274,11 @@ def _run_locked(path: Path, recipe: Recipe | None, choice: Options, stages: Sequ
         template_note, display = "", Display()
         if recipe is not None:
             recipe, template_note = resolve_chat_template(recipe, path, plugins)
+        if (path / layout.RECIPE).exists() and not (path / RECORDS).exists():
+            display.print_message(
+                f"warning: {path / RECORDS} is missing: outputs are made and recorded again, from "
+                "the store where it has them"
+            )
         run = (
             RunDirectory.create_or_open(path, recipe, plugins)
             if recipe
