@@ -242,10 +242,8 @@ def _parse_record(path: Path, name: str, entry: Json) -> Record:
         record = Record(**entry)
     except TypeError as error:
         raise _damaged_error(path, f"the record of {name}: {error}") from error
-    texts, objects = (record.place, record.digest), (record.made_from, record.facts)
-    if not all(isinstance(text, str) for text in texts) or not all(
-        isinstance(item, dict) for item in objects
-    ):
+    types = {"place": str, "made_from": dict, "digest": str, "facts": dict}
+    if not all(isinstance(entry[key], kind) for key, kind in types.items()):
         raise _damaged_error(path, f"the record of {name} has values of other types")
     return record
 

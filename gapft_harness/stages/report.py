@@ -41,7 +41,8 @@ def run_report_stage(context: Context) -> None:
     """Write the pages, results.json, tables and figures of the report."""
     from gapft_harness.report import write_report
 
-    run, folder = context.run, context.run.path / layout.REPORT
+    run = context.run
+    folder = run.path / layout.REPORT
     write_report(build_report_inputs(context), folder, context.plugins.list_report_sections())
     report: ReportFacts = {
         "conditions": [*context.conditions],

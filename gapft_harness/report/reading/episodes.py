@@ -82,9 +82,9 @@ _PROBLEMS_NAMED = 5
 def read_episodes(run: RunDirectory, arms: Sequence[Arm]) -> EpisodeFacts | None:
     """Read the audit's episodes; return None where a decode is one response, executed once."""
     episode = run.task["episode"]
-    attempts, repeats = episode["attempts"], None
-    if episode["executions"] > 1:
-        repeats = _read_repeats(read_judged_facts(run, "executions"))
+    attempts: int = episode["attempts"]
+    executions = read_judged_facts(run, "executions")
+    repeats = _read_repeats(executions) if episode["executions"] > 1 else None
     if attempts == 1:
         return EpisodeFacts(1, (), repeats) if repeats else None
     table = run.path / layout.responses_path("audit")

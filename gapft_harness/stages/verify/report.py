@@ -18,7 +18,8 @@ _DRAWN = (".svg", "index.html")
 
 def check_report(run: RunDirectory, plugins: Plugins, findings: Differences) -> None:
     """Compare a run's report with its recorded hash, and with one that is made again."""
-    facts, folder = run.facts()["report"], run.path / layout.REPORT
+    facts = run.facts()["report"]
+    folder = run.path / layout.REPORT
     if not facts and not folder.is_dir():
         return
     if not facts or not folder.is_dir():
@@ -38,7 +39,8 @@ def check_report(run: RunDirectory, plugins: Plugins, findings: Differences) -> 
 def _compare_files(run: RunDirectory, plugins: Plugins) -> Iterator[str]:
     from gapft_harness.report import build_report
 
-    facts, folder = run.facts()["report"], run.path / layout.REPORT
+    facts = run.facts()["report"]
+    folder = run.path / layout.REPORT
     shown = restrict_run(run, plugins, facts["conditions"], facts["seeds"])
     page = build_report(read_report_inputs(shown, plugins), plugins.list_report_sections())
     expected = page.build_files()
