@@ -1,0 +1,312 @@
+"""Judge stored responses, chunk by chunk; the verdicts on a part are a part, for all runs.
+
+A response may get a verdict at a later try if it had a timeout or an error: such a verdict is not
+stored and holds in its own run only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gapft_harness.core.records import CONTEXT_EXCEEDED, GREEDY, Gold, Problem, Response, Verdict
+from gapft_harness.engine.store import Store
+from gapft_harness.hooks.checked import find_answer_reader
+from gapft_harness.hooks.protocols import Verifier
+from gapft_harness.stages.generation.chunks import Chunk
+from gapft_harness.stages.generation.episodes import Episodes
+from gapft_harness.stages.generation.lines import (
+    Line,
+    ProblemResponses,
+    Responses,
+    build_verdict_line,
+    write_lines,
+)
+from gapft_harness.verification.judging import (
+    VerdictAndAnswer,
+    judge_and_answer,
+    verify_responses,
+)
+
+#: The verdicts that a later try may replace.
+UNDECIDED = ("timeout", "error")
+
+#: Responses verified at a time.
+_VERDICT_BATCH = 256
+
+
+def find_majority(verdicts: Sequence[Verdict]) -> Verdict:
+    """Return the label of an odd number of executions.
+
+    It is a pass if most passed; else the most common other status, the first one in a tie. If the
+    statuses differ, the reason gives the number of passes.
+    """
+    passes = sum(verdict.passed for verdict in verdicts)
+    is_passed = 2 * passes > len(verdicts)
+    agreeing = [verdict for verdict in verdicts if verdict.passed == is_passed]
+    (status, _), *_ = Counter(verdict.status for verdict in agreeing).most_common(1)
+    label = next(verdict for verdict in agreeing if verdict.status == status)
+    if all(verdict.status == status for verdict in verdicts):
+        return label
+    count_text = f"{passes} of {len(verdicts)} executions passed"
+    return Verdict(status, f"{label.reason}; {count_text}" if label.reason else count_text)
+
+
+@dataclass
+class RepeatedExecutions:
+    """Repeats the execution of deployment episodes, and records those whose outcome changed.
+
+    Attributes:
+        times: total number of executions, odd.
+        episodes: number of episodes executed repeatedly.
+        verdicts_differ: problems whose executions did not all get the same status.
+        feedback_differs: problems with a public test whose result or message changed when it was
+            run again: the episode might have continued differently.
+    """
+
+    times: int
+    episodes: int = 0
+    verdicts_differ: list[str] = field(default_factory=list)
+    feedback_differs: list[str] = field(default_factory=list)
+
+    def find_labels(
+        self,
+        responses: Sequence[Response],
+        golds: Sequence[Gold],
+        first: Sequence[Verdict],
+        verifier: Verifier,
+        episodes: Episodes | None,
+    ) -> list[Verdict]:
+        """Label responses by majority.
+
+        Args:
+            responses: deployment responses, with the earlier attempts of episodes.
+            golds: their golds.
+            first: the verdicts of the first execution.
+            verifier: the verifier.
+            episodes: gives the feedback on earlier attempts again, if there are any.
+        """
+        rounds = [list(first)]
+        for _ in range(self.times - 1):
+            rounds.append(verify_responses(verifier, responses, golds))
+            if episodes is not None:
+                self._repeat_feedback(responses, golds, episodes)
+        self.episodes += len(responses)
+        labels = []
+        for response, verdicts in zip(responses, zip(*rounds, strict=True), strict=True):
+            labels.append(find_majority(verdicts))
+            if len({verdict.status for verdict in verdicts}) > 1:
+                self.verdicts_differ.append(response.problem_id)
+        return labels
+
+    def count_stored(self, entry: ProblemResponses) -> None:
+        """Count a problem's episode if it was executed repeatedly."""
+        if entry.differing is None:
+            return
+        self.episodes += 1
+        for key in entry.differing:
+            self._problems_by_fact[key].append(entry.problem_id)
+
+    def list_differing(self, problem_id: str) -> list[str]:
+        """List the facts in which an episode's executions differed."""
+        return [key for key, problems in self._problems_by_fact.items() if problem_id in problems]
+
+    @property
+    def _problems_by_fact(self) -> dict[str, list[str]]:
+        return {
+            "verdicts_differ": self.verdicts_differ,
+            "feedback_differs": self.feedback_differs,
+        }
+
+    def build_facts(self) -> dict[str, Any]:
+        """Return the facts for the manifest, with sorted problem ids."""
+        return {
+            "times": self.times,
+            "episodes": self.episodes,
+            "verdicts_differ": sorted(set(self.verdicts_differ)),
+            "feedback_differs": sorted(set(self.feedback_differs)),
+        }
+
+    def build_warning(self) -> str:
+        """Return a warning, empty if every execution repeated the first."""
+        changed_ids = set(self.verdicts_differ) | set(self.feedback_differs)
+        if not changed_ids:
+            return ""
+        return (
+            f"{len(changed_ids)} of {self.episodes} greedy episodes did not repeat in "
+            f"{self.times} executions ({len(set(self.verdicts_differ))} got different verdicts, "
+            f"and are labelled by majority); first: {min(changed_ids)}"
+        )
+
+    def _repeat_feedback(
+        self, responses: Sequence[Response], golds: Sequence[Gold], episodes: Episodes
+    ) -> None:
+        """Request all feedback again, also the missing feedback that ended an episode early."""
+        earlier_feedback: list[tuple[str, str, Gold, str | None]] = []
+        for response, gold in zip(responses, golds, strict=True):
+            problem = response.problem_id
+            earlier_feedback += [(problem, a.text, gold, a.feedback) for a in response.attempts]
+            is_ended = response.finish_reason == CONTEXT_EXCEEDED
+            if len(response.attempts) + 1 < episodes.attempts and not is_ended:
+                earlier_feedback.append((problem, response.text, gold, None))
+        repeated_feedback = episodes.feedback(
+            [text for _, text, _, _ in earlier_feedback],
+            [gold for _, _, gold, _ in earlier_feedback],
+        )
+        for (problem, _, _, first_text), repeated_text in zip(
+            earlier_feedback, repeated_feedback, strict=True
+        ):
+            if repeated_text != first_text:
+                self.feedback_differs.append(problem)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """New verdicts on the responses to some problems.
+
+    Attributes:
+        pairs: the verdicts and answers, by problem and index.
+        repeats: the repeated executions of deployment responses.
+    """
+
+    pairs: Mapping[tuple[str, int], VerdictAndAnswer]
+    repeats: RepeatedExecutions
+
+    def build_lines(self, indices: Collection[int], *, decided: bool) -> list[Line]:
+        """Build the lines of the verdicts on some decodes: the decided ones, or the others."""
+        selected: dict[str, dict[int, VerdictAndAnswer]] = {}
+        for (problem_id, index), pair in self.pairs.items():
+            if index in indices and (pair[0].status not in UNDECIDED) == decided:
+                selected.setdefault(problem_id, {})[index] = pair
+        lines = []
+        for problem_id, judged in selected.items():
+            is_repeated = self.repeats.times > 1 and GREEDY in judged
+            differing = self.repeats.list_differing(problem_id) if is_repeated else None
+            lines.append(build_verdict_line(problem_id, judged, differing))
+        return lines
+
+
+@dataclass(frozen=True)
+class ChunkJudge:
+    """Judges the responses of chunks and stores the verdicts.
+
+    Attributes:
+        verifier: the verifier.
+        episodes: gives the feedback on earlier attempts again if executions are repeated.
+        executions: how often deployment responses are judged; the majority labels them.
+        run: the run directory that they are judged for, recorded with each part.
+    """
+
+    verifier: Verifier
+    episodes: Episodes | None = None
+    executions: int = 1
+    run: str = ""
+
+    def judge_missing(self, store: Store, chunk: Chunk, responses: Responses) -> None:
+        """Judge what has no stored verdict; the chunk's claim must be held.
+
+        Args:
+            store: the store.
+            chunk: the problems and the parts of their verdicts.
+            responses: the responses to the chunk's problems; receives the verdicts.
+        """
+        stored = chunk.find_parts(store)
+        for part in stored.values():
+            responses.add(part)
+        entries = list(responses.read([problem.id for problem in chunk.members]))
+        judged = self.judge(entries, chunk.members)
+        for phase, part in chunk.parts.items():
+            responses.add_lines(judged.build_lines(phase.indices, decided=False))
+            lines = judged.build_lines(phase.indices, decided=True)
+            if phase in stored:  # the part of another run, which lacks these
+                responses.add_lines(lines)
+            elif lines:
+                with store.write(part.place, ".jsonl") as path:
+                    facts = {
+                        "run": self.run,
+                        "verdicts": sum(len(line["judged"]) for line in lines),
+                        "lines": write_lines(path, lines),
+                    }
+                    store.commit(path, part.place, part.made_from, facts)
+        for phase, part in chunk.find_parts(store).items():
+            if phase not in stored:
+                responses.add(part)
+
+    def judge(self, entries: Sequence[ProblemResponses], problems: Sequence[Problem]) -> Judged:
+        """Judge the responses that have no verdict yet.
+
+        Args:
+            entries: the responses; verdicts that the sampler returned are kept.
+            problems: the problem of each entry.
+        """
+        read_answers = find_answer_reader(self.verifier)
+        rows = [
+            (response, problem.gold, entry.reported.get(response.index))
+            for problem, entry in zip(problems, entries, strict=True)
+            for response in entry.responses
+            if response.index not in entry.judged
+        ]
+        pairs: list[VerdictAndAnswer] = []
+        for start in range(0, len(rows), _VERDICT_BATCH):
+            responses, golds, reported = zip(*rows[start : start + _VERDICT_BATCH], strict=True)
+            pairs += judge_and_answer(self.verifier, read_answers, responses, golds, reported)
+        repeats = RepeatedExecutions(self.executions)
+        if self.executions > 1:
+            places = [number for number, row in enumerate(rows) if row[0].index == GREEDY]
+            labels = repeats.find_labels(
+                [rows[place][0] for place in places],
+                [rows[place][1] for place in places],
+                [pairs[place][0] for place in places],
+                self.verifier,
+                self.episodes,
+            )
+            for place, label in zip(places, labels, strict=True):
+                pairs[place] = (label, pairs[place][1])
+        keys = [(response.problem_id, response.index) for response, _, _ in rows]
+        return Judged(dict(zip(keys, pairs, strict=True)), repeats)
+
+
+def judge_chunks(
+    store: Store,
+    chunks: Sequence[Chunk],
+    responses: Responses,
+    judge: ChunkJudge,
+    progress: Callable[[int, int], None],
+) -> None:
+    """Judge the responses whose verdicts are not in the store, chunk by chunk.
+
+    Args:
+        store: the store.
+        chunks: chunks with the parts of verdicts.
+        responses: the responses to the chunks' problems; receives the verdicts.
+        judge: judges them.
+        progress: called with the numbers of judged decodes and of all decodes to judge.
+
+    Raises:
+        UserError: a stored part was changed, or the store cannot be written.
+        PluginError: the verifier failed.
+    """
+    unfinished, done, total = [], 0, 0
+    for chunk in chunks:
+        parts = chunk.find_parts(store).values()
+        if _count_decodes(chunk) > sum(part.facts["verdicts"] for part in parts):
+            unfinished.append(chunk)
+            total += _count_decodes(chunk)
+        else:
+            for part in parts:
+                responses.add(part)
+    if not unfinished:
+        return
+    progress(done, total)
+    with contextlib.closing(store.claim_each(unfinished, lambda chunk: chunk.place)) as turns:
+        for chunk in turns:
+            judge.judge_missing(store, chunk, responses)
+            done += _count_decodes(chunk)
+            progress(done, total)
+
+
+def _count_decodes(chunk: Chunk) -> int:
+    return len(chunk.members) * sum(len(phase.indices) for phase in chunk.parts)
