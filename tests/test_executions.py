@@ -12,17 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.records import GREEDY, Attempt, Problem, Response, Verdict
-from gapft_harness.hooks.protocols import Generated, Generation
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.generation.episodes import Episodes, build_episodes
-from gapft_harness.stages.generation.sealing import (
-    RepeatedExecutions,
-    find_majority,
-    write_responses,
-)
-from gapft_harness.stages.generation.stored_files import DraftResponses, build_response_records
-from tests.asking import make_request
+from gapft_harness.stages.generation.judging import RepeatedExecutions, find_majority
+from gapft_harness.stages.generation.lines import Responses, build_response_line
+from tests.generated import judge_and_write
 
 STATUSES = ("pass", "fail", "timeout", "error")
 
@@ -110,13 +105,15 @@ def test_no_warning_if_all_executions_agree() -> None:
 @pytest.mark.parametrize("executions", [1, 3])
 def test_relabels_greedy_responses_only(tmp_path: Path, executions: int) -> None:
     problems = [Problem(name, "?", "g") for name in ("p", "q")]
-    responses = DraftResponses()
-    for index, texts in ((GREEDY, ("pg", "qg")), (0, ("ps", "qs"))):
-        requests = [make_request(p.id, p.prompt, (index,)) for p in problems]
-        answers = [Generated((1,), (Generation(text, (2,), "stop"),)) for text in texts]
-        responses.add(build_response_records(requests, answers))
+    responses = Responses()
+    for problem in problems:
+        both = [
+            Response(problem.id, index, problem.id + letter, (2,), "stop", 0)
+            for index, letter in ((GREEDY, "g"), (0, "s"))
+        ]
+        responses.add_lines([build_response_line(problem.id, (1,), both, {})])
     verifier = FlakyVerifier({"pg": "-++", "qg": "+++", "ps": "-", "qs": "+"}, {})
-    write_responses(tmp_path / "r", responses, problems, verifier, extra={}, executions=executions)
+    judge_and_write(tmp_path / "r", responses, problems, verifier, executions=executions)
     passes = {
         (name, j.response.index): j.verdict.passed
         for name, judged in read_judged(tmp_path / "r")

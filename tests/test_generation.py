@@ -15,14 +15,13 @@ from gapft_harness.core.records import GREEDY as GREEDY_INDEX
 from gapft_harness.core.records import Decoding, Problem
 from gapft_harness.core.streams import SampleStreams, derive_key
 from gapft_harness.outcomes.copies import CopyDetector
-from gapft_harness.stages.generation.chunks import DecodePhase
-from gapft_harness.stages.generation.generation import build_single_phase
-from tests.generated import generate_missing, read_response_files
+from gapft_harness.stages.generation.chunks import DecodePhase, build_single_phase
+from tests.generated import generate_missing, read_parts
 from tests.kit.scripted import SeededSampler
 
 GREEDY = Decoding(do_sample=False, max_gen_toks=4)
 SAMPLED = Decoding(do_sample=True, max_gen_toks=4, temperature=0.7)
-PHASES = [build_single_phase(GREEDY), DecodePhase("samples", SAMPLED, (0, 1, 2))]
+PHASES = [build_single_phase(GREEDY), DecodePhase(SAMPLED, (0, 1, 2))]
 
 
 def build_problems(count: int) -> list[Problem]:
@@ -36,7 +35,7 @@ def test_progress_counts_every_response(tmp_path: Path) -> None:
 
     def progress(done: int, total: int, tokens: int = 0, note: str = "") -> None:
         seen.append((done, total, tokens))
-        stored.append(len(read_response_files(tmp_path)))
+        stored.append(len(read_parts(tmp_path)))
 
     generate_missing(tmp_path, problems, PHASES, SeededSampler(), chunk=4, progress=progress)
     assert seen[0] == (0, 40, 0)
@@ -56,7 +55,7 @@ def draw_samples(
 ) -> dict[tuple[str, int], str]:
     """Return the text of every response of a divided search."""
     texts = {}
-    phases = [DecodePhase(f"samples from {r[0]}", SAMPLED, tuple(r)) for r in rounds]
+    phases = [DecodePhase(SAMPLED, tuple(r)) for r in rounds]
     for part in parts:
         for number in range(workers):
             responses = generate_missing(

@@ -70,7 +70,7 @@ class Store:
         return (folder / MADE_FROM).is_file() and any(folder.glob(f"{OUTPUT}*"))
 
     def find(self, step: Step | Part) -> Output | None:
-        """Return the output of a step, or a part, after checking its content; None if there is none.
+        """Return the output of a step, or a part, after checking its content; None without one.
 
         Raises:
             UserError: it was changed after it was stored.
