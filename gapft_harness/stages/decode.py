@@ -17,7 +17,7 @@ from typing import Any
 from gapft_harness.core.identities import content_hash
 from gapft_harness.core.records import SOURCE, Adapter, Arm, Decoding
 from gapft_harness.core.streams import SampleStreams
-from gapft_harness.engine.outputs import NOT_HERE, Output
+from gapft_harness.engine.outputs import Output
 from gapft_harness.engine.step import Input, Step
 from gapft_harness.engine.store import Store, open_store
 from gapft_harness.hooks.manager import Plugins, load_plugins
@@ -37,7 +37,6 @@ from gapft_harness.stages.descriptions import (
     describe_judging_machine,
     describe_sampler,
     describe_sampling_machine,
-    describe_unloaded_sampler,
     describe_verifier,
     hash_code,
     select_reported_model,
@@ -236,8 +235,6 @@ class DecodeBuilder:
 
         What is not known on this machine stays open.
         """
-        if not self.plugins.has("sampler", settings.backend):
-            return {**describe_unloaded_sampler(settings), "adapter": {"arm": NOT_HERE}}
         loaded = Adapter(arm, str(adapter.path)) if arm and adapter else None
         sampler, is_known = describe_sampler(settings, self.plugins, loaded)
         if not is_known and self.source:

@@ -50,53 +50,42 @@ def describe_sampler(
 
     Args:
         settings: the sampler's settings.
-        plugins: the plugins with the sampler.
+        plugins: the plugins; without the sampler's its code and arguments are not known.
         adapter: the adapter on the model; None for the source model.
 
     Returns:
         JSON values, equal on every machine with the same model; and whether its files are
         available. They are not before a download, and never on a server.
     """
+    model, is_known = describe_model(settings.model_args)
+    described = {
+        "backend": settings.backend,
+        "model": model,
+        "chat_template": settings.chat_template,
+        "system_instruction": settings.system_instruction,
+        "start_tokens": settings.start_tokens,
+    }
+    if not plugins.has("sampler", settings.backend):
+        unknown = {"code": NOT_HERE, "arguments": NOT_HERE, "adapter": {"arm": NOT_HERE}}
+        return {**described, **unknown}, is_known
     entry = plugins.get("sampler", settings.backend)
     arguments = {
         key: value
         for key, value in select_fixed_args(settings.backend, settings.model_args, plugins).items()
         if key != "pretrained" and value is not None
     }
-    adapter_parts = None if adapter is None else describe_adapter(Path(adapter.path))
-    if adapter is not None and (
-        entry.code_hash or not entry.require_traits(SamplerTraits).generates
-    ):
-        adapter_parts = {
-            **(adapter_parts or {}),
-            "arm": adapter.arm.name,
-        }  # may depend on the arm's name
-    model, is_known = describe_model(settings.model_args)
+    adapter_parts = None
+    if adapter is not None:
+        adapter_parts = describe_adapter(Path(adapter.path))
+        if entry.code_hash or not entry.require_traits(SamplerTraits).generates:
+            adapter_parts["arm"] = adapter.arm.name  # may depend on the arm's name
     return {
-        "backend": settings.backend,
+        **described,
         "code": describe_code(entry),
-        "model": model,
         "arguments": {key: describe_argument(value) for key, value in arguments.items()},
-        "chat_template": settings.chat_template,
-        "system_instruction": settings.system_instruction,
-        "start_tokens": settings.start_tokens,
         "adapter": adapter_parts,
         **describe_sampling_machine(entry),
     }, is_known
-
-
-def describe_unloaded_sampler(settings: SamplerSettings) -> dict[str, Any]:
-    """Describe a sampler whose plugin is not loaded, as far as the recipe tells."""
-    model, _ = describe_model(settings.model_args)
-    return {
-        "backend": settings.backend,
-        "code": NOT_HERE,
-        "model": model,
-        "arguments": NOT_HERE,
-        "chat_template": settings.chat_template,
-        "system_instruction": settings.system_instruction,
-        "start_tokens": settings.start_tokens,
-    }
 
 
 def describe_sampling_machine(entry: Registration) -> dict[str, Any]:

@@ -289,24 +289,21 @@ def judge_chunks(
         UserError: a stored part was changed, or the store cannot be written.
         PluginError: the verifier failed.
     """
-    unfinished, done, total = [], 0, 0
+    unfinished: list[tuple[Chunk, int]] = []
     for chunk in chunks:
         parts = chunk.find_parts(store).values()
-        if _count_decodes(chunk) > sum(part.facts["verdicts"] for part in parts):
-            unfinished.append(chunk)
-            total += _count_decodes(chunk)
+        decodes = len(chunk.members) * sum(len(phase.indices) for phase in chunk.parts)
+        if missing := decodes - sum(part.facts["verdicts"] for part in parts):
+            unfinished.append((chunk, missing))
         else:
             for part in parts:
                 responses.add(part)
     if not unfinished:
         return
+    done, total = 0, sum(missing for _, missing in unfinished)
     progress(done, total)
-    with contextlib.closing(store.claim_each(unfinished, lambda chunk: chunk.place)) as turns:
-        for chunk in turns:
+    with contextlib.closing(store.claim_each(unfinished, lambda item: item[0].place)) as turns:
+        for chunk, missing in turns:
             judge.judge_missing(store, chunk, responses)
-            done += _count_decodes(chunk)
+            done += missing
             progress(done, total)
-
-
-def _count_decodes(chunk: Chunk) -> int:
-    return len(chunk.members) * sum(len(phase.indices) for phase in chunk.parts)
