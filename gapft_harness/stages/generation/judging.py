@@ -9,8 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from gapft_harness.core.records import CONTEXT_EXCEEDED, GREEDY, Gold, Problem, Response, Verdict
 from gapft_harness.engine.store import Store
@@ -34,6 +33,10 @@ from gapft_harness.verification.judging import (
 #: The verdicts that a later try may replace.
 UNDECIDED = ("timeout", "error")
 
+#: Facts in which the executions of an episode may differ: the status of its verdict, and the result
+#: or message of a public test, after which it might have continued differently.
+VERDICTS_DIFFER, FEEDBACK_DIFFERS = "verdicts_differ", "feedback_differs"
+
 #: Responses verified at a time.
 _VERDICT_BATCH = 256
 
@@ -55,112 +58,67 @@ def find_majority(verdicts: Sequence[Verdict]) -> Verdict:
     return Verdict(status, f"{label.reason}; {count_text}" if label.reason else count_text)
 
 
-@dataclass
-class RepeatedExecutions:
-    """Repeats the execution of deployment episodes, and records those whose outcome changed.
+def label_repeated(
+    responses: Sequence[Response],
+    golds: Sequence[Gold],
+    first: Sequence[Verdict],
+    executions: int,
+    verifier: Verifier,
+    episodes: Episodes | None,
+) -> list[tuple[Verdict, list[str]]]:
+    """Repeat the execution of deployment episodes, and label them by majority.
 
-    Attributes:
-        times: total number of executions, odd.
-        episodes: number of episodes executed repeatedly.
-        verdicts_differ: problems whose executions did not all get the same status.
-        feedback_differs: problems with a public test whose result or message changed when it was
-            run again: the episode might have continued differently.
+    Args:
+        responses: deployment responses, with the earlier attempts of episodes.
+        golds: their golds.
+        first: the verdicts of the first execution.
+        executions: total number of executions, odd.
+        verifier: the verifier.
+        episodes: gives the feedback on earlier attempts again, if there are any.
+
+    Returns:
+        For each response its label, and in which facts the executions differed.
     """
+    rounds, changed = [first], set[str]()
+    for _ in range(executions - 1):
+        rounds.append(verify_responses(verifier, responses, golds))
+        if episodes is not None:
+            changed |= _find_changed_feedback(responses, golds, episodes)
+    labelled = []
+    for response, *verdicts in zip(responses, *rounds, strict=True):
+        differing = [VERDICTS_DIFFER] if len({verdict.status for verdict in verdicts}) > 1 else []
+        if response.problem_id in changed:
+            differing.append(FEEDBACK_DIFFERS)
+        labelled.append((find_majority(verdicts), differing))
+    return labelled
 
-    times: int
-    episodes: int = 0
-    verdicts_differ: list[str] = field(default_factory=list)
-    feedback_differs: list[str] = field(default_factory=list)
 
-    def find_labels(
-        self,
-        responses: Sequence[Response],
-        golds: Sequence[Gold],
-        first: Sequence[Verdict],
-        verifier: Verifier,
-        episodes: Episodes | None,
-    ) -> list[Verdict]:
-        """Label responses by majority.
+def _find_changed_feedback(
+    responses: Sequence[Response], golds: Sequence[Gold], episodes: Episodes
+) -> set[str]:
+    """Request all feedback again, also the missing feedback that ended an episode early.
 
-        Args:
-            responses: deployment responses, with the earlier attempts of episodes.
-            golds: their golds.
-            first: the verdicts of the first execution.
-            verifier: the verifier.
-            episodes: gives the feedback on earlier attempts again, if there are any.
-        """
-        rounds = [list(first)]
-        for _ in range(self.times - 1):
-            rounds.append(verify_responses(verifier, responses, golds))
-            if episodes is not None:
-                self._repeat_feedback(responses, golds, episodes)
-        self.episodes += len(responses)
-        labels = []
-        for response, verdicts in zip(responses, zip(*rounds, strict=True), strict=True):
-            labels.append(find_majority(verdicts))
-            if len({verdict.status for verdict in verdicts}) > 1:
-                self.verdicts_differ.append(response.problem_id)
-        return labels
-
-    def count_stored(self, entry: ProblemResponses) -> None:
-        """Count a problem's episode if it was executed repeatedly."""
-        if entry.differing is None:
-            return
-        self.episodes += 1
-        for key in entry.differing:
-            self._problems_by_fact[key].append(entry.problem_id)
-
-    def list_differing(self, problem_id: str) -> list[str]:
-        """List the facts in which an episode's executions differed."""
-        return [key for key, problems in self._problems_by_fact.items() if problem_id in problems]
-
-    @property
-    def _problems_by_fact(self) -> dict[str, list[str]]:
-        return {
-            "verdicts_differ": self.verdicts_differ,
-            "feedback_differs": self.feedback_differs,
-        }
-
-    def build_facts(self) -> dict[str, Any]:
-        """Return the facts for the manifest, with sorted problem ids."""
-        return {
-            "times": self.times,
-            "episodes": self.episodes,
-            "verdicts_differ": sorted(set(self.verdicts_differ)),
-            "feedback_differs": sorted(set(self.feedback_differs)),
-        }
-
-    def build_warning(self) -> str:
-        """Return a warning, empty if every execution repeated the first."""
-        changed_ids = set(self.verdicts_differ) | set(self.feedback_differs)
-        if not changed_ids:
-            return ""
-        return (
-            f"{len(changed_ids)} of {self.episodes} greedy episodes did not repeat in "
-            f"{self.times} executions ({len(set(self.verdicts_differ))} got different verdicts, "
-            f"and are labelled by majority); first: {min(changed_ids)}"
-        )
-
-    def _repeat_feedback(
-        self, responses: Sequence[Response], golds: Sequence[Gold], episodes: Episodes
-    ) -> None:
-        """Request all feedback again, also the missing feedback that ended an episode early."""
-        earlier_feedback: list[tuple[str, str, Gold, str | None]] = []
-        for response, gold in zip(responses, golds, strict=True):
-            problem = response.problem_id
-            earlier_feedback += [(problem, a.text, gold, a.feedback) for a in response.attempts]
-            is_ended = response.finish_reason == CONTEXT_EXCEEDED
-            if len(response.attempts) + 1 < episodes.attempts and not is_ended:
-                earlier_feedback.append((problem, response.text, gold, None))
-        repeated_feedback = episodes.feedback(
-            [text for _, text, _, _ in earlier_feedback],
-            [gold for _, _, gold, _ in earlier_feedback],
-        )
-        for (problem, _, _, first_text), repeated_text in zip(
+    Returns:
+        The problems whose feedback changed.
+    """
+    earlier_feedback: list[tuple[str, str, Gold, str | None]] = []
+    for response, gold in zip(responses, golds, strict=True):
+        problem = response.problem_id
+        earlier_feedback += [(problem, a.text, gold, a.feedback) for a in response.attempts]
+        is_ended = response.finish_reason == CONTEXT_EXCEEDED
+        if len(response.attempts) + 1 < episodes.attempts and not is_ended:
+            earlier_feedback.append((problem, response.text, gold, None))
+    repeated_feedback = episodes.feedback(
+        [text for _, text, _, _ in earlier_feedback],
+        [gold for _, _, gold, _ in earlier_feedback],
+    )
+    return {
+        problem
+        for (problem, _, _, first), repeated in zip(
             earlier_feedback, repeated_feedback, strict=True
-        ):
-            if repeated_text != first_text:
-                self.feedback_differs.append(problem)
+        )
+        if repeated != first
+    }
 
 
 @dataclass(frozen=True)
@@ -169,11 +127,11 @@ class Judged:
 
     Attributes:
         pairs: the verdicts and answers, by problem and index.
-        repeats: the repeated executions of deployment responses.
+        differing: in which facts repeated executions of a deployment response differed, by problem.
     """
 
     pairs: Mapping[tuple[str, int], VerdictAndAnswer]
-    repeats: RepeatedExecutions
+    differing: Mapping[str, Sequence[str]]
 
     def build_lines(self, indices: Collection[int], *, decided: bool) -> list[Line]:
         """Build the lines of the verdicts on some decodes: the decided ones, or the others."""
@@ -181,12 +139,12 @@ class Judged:
         for (problem_id, index), pair in self.pairs.items():
             if index in indices and (pair[0].status not in UNDECIDED) == decided:
                 selected.setdefault(problem_id, {})[index] = pair
-        lines = []
-        for problem_id, judged in selected.items():
-            is_repeated = self.repeats.times > 1 and GREEDY in judged
-            differing = self.repeats.list_differing(problem_id) if is_repeated else None
-            lines.append(build_verdict_line(problem_id, judged, differing))
-        return lines
+        return [
+            build_verdict_line(
+                problem_id, judged, self.differing.get(problem_id) if GREEDY in judged else None
+            )
+            for problem_id, judged in selected.items()
+        ]
 
 
 @dataclass(frozen=True)
@@ -253,20 +211,22 @@ class ChunkJudge:
         for start in range(0, len(rows), _VERDICT_BATCH):
             responses, golds, reported = zip(*rows[start : start + _VERDICT_BATCH], strict=True)
             pairs += judge_and_answer(self.verifier, read_answers, responses, golds, reported)
-        repeats = RepeatedExecutions(self.executions)
+        differing = {}
         if self.executions > 1:
             places = [number for number, row in enumerate(rows) if row[0].index == GREEDY]
-            labels = repeats.find_labels(
+            labelled = label_repeated(
                 [rows[place][0] for place in places],
                 [rows[place][1] for place in places],
                 [pairs[place][0] for place in places],
+                self.executions,
                 self.verifier,
                 self.episodes,
             )
-            for place, label in zip(places, labels, strict=True):
+            for place, (label, facts) in zip(places, labelled, strict=True):
                 pairs[place] = (label, pairs[place][1])
+                differing[rows[place][0].problem_id] = facts
         keys = [(response.problem_id, response.index) for response, _, _ in rows]
-        return Judged(dict(zip(keys, pairs, strict=True)), repeats)
+        return Judged(dict(zip(keys, pairs, strict=True)), differing)
 
 
 def judge_chunks(

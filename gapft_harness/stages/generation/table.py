@@ -11,7 +11,7 @@ from gapft_harness.core.records import CONTEXT_EXCEEDED, GREEDY, Problem, Respon
 from gapft_harness.outcomes.copies import CopyDetector
 from gapft_harness.run_directory.parquet import Values, write_batches
 from gapft_harness.run_directory.tables import build_response_row, response_schema
-from gapft_harness.stages.generation.judging import RepeatedExecutions
+from gapft_harness.stages.generation.judging import FEEDBACK_DIFFERS, VERDICTS_DIFFER
 from gapft_harness.stages.generation.lines import Responses
 from gapft_harness.verification.reasons import Reasons
 
@@ -48,13 +48,14 @@ def write_responses(
     drawn = {"samples": 0, "tokens": 0}
     unfitting_counts: Counter[str] = Counter()
     watch = CopyDetector()
-    repeats = RepeatedExecutions(executions)
+    differing: dict[str, tuple[str, ...]] = {}
     facts: dict[str, Any] = {}
     ordered = sorted(problem.id for problem in problems)
 
     def build_rows(problem_ids: Sequence[str]) -> Iterator[Values]:
         for entry in responses.read(problem_ids):
-            repeats.count_stored(entry)
+            if entry.differing is not None:
+                differing[entry.problem_id] = entry.differing
             watch.add([r.reasoning + r.text for r in entry.responses if r.index != GREEDY])
             for response in entry.responses:
                 verdict, answer = entry.judged[response.index]
@@ -68,11 +69,13 @@ def write_responses(
                     drawn["tokens"] += count_tokens(response)
 
     def build_facts() -> dict[str, Any]:
+        if executions > 1:
+            facts["executions"] = describe_executions(executions, differing)
         warnings = (
             build_context_warning(unfitting_counts),
             watch.format_warning(),
             reasons.describe_failures(),
-            repeats.build_warning(),
+            build_executions_warning(facts["executions"]) if executions > 1 else "",
         )
         facts.update(
             extra,
@@ -81,8 +84,6 @@ def write_responses(
             drawn=drawn,
             warnings=[*extra.get("warnings", ()), *filter(None, warnings)],
         )
-        if executions > 1:
-            facts["executions"] = repeats.build_facts()
         return facts
 
     starts = range(0, len(ordered), _PROBLEM_BATCH)
@@ -94,6 +95,35 @@ def write_responses(
 def count_tokens(response: Response) -> int:
     """Count all tokens generated for a response, including earlier attempts."""
     return len(response.token_ids) + sum(len(a.token_ids) for a in response.attempts)
+
+
+def describe_executions(times: int, differing: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Describe the repeated executions of deployment episodes for the manifest.
+
+    Args:
+        times: total number of executions.
+        differing: in which facts the executions of each problem's episode differed.
+
+    Returns:
+        ``times``, the number of ``episodes``, and sorted problem ids by fact.
+    """
+    problems_by_fact = {
+        fact: sorted(problem for problem, facts in differing.items() if fact in facts)
+        for fact in (VERDICTS_DIFFER, FEEDBACK_DIFFERS)
+    }
+    return {"times": times, "episodes": len(differing), **problems_by_fact}
+
+
+def build_executions_warning(executions: Mapping[str, Any]) -> str:
+    """Warn of episodes that did not repeat; empty if every execution repeated the first."""
+    changed_ids = {*executions[VERDICTS_DIFFER], *executions[FEEDBACK_DIFFERS]}
+    if not changed_ids:
+        return ""
+    return (
+        f"{len(changed_ids)} of {executions['episodes']} greedy episodes did not repeat in "
+        f"{executions['times']} executions ({len(executions[VERDICTS_DIFFER])} got different "
+        f"verdicts, and are labelled by majority); first: {min(changed_ids)}"
+    )
 
 
 def build_context_warning(unfitting_counts: Mapping[str, int]) -> str:
