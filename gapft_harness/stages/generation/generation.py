@@ -83,15 +83,16 @@ class Decodes:
         """Return a chunk's problems with the parts that verdicts are stored in.
 
         Args:
-            chunk: the problems.
-            responses: the parts with their responses.
+            chunk: the problems, with the parts of their responses.
+            responses: those parts that are stored.
         """
         golds = content_hash([problem.gold for problem in chunk.members])
         parts = {}
         for phase, output in responses.items():
             settings: dict[str, Any] = {"verifier": self.verifier}
+            settings["responses"] = chunk.parts[phase].step.key
             if self.executions > 1 and GREEDY in phase.indices:
-                settings |= {"executions": self.executions, "attempts": self.attempts}
+                settings["executions"] = self.executions
             step = Step("verdicts", judge_chunks, settings)
             parts[phase] = Part(step, {"responses": output.content, "golds": golds})
         return Chunk(chunk.members, parts)
