@@ -228,10 +228,13 @@ class StoredCounts:
 
     def describe(self) -> str:
         """Describe reused and new work."""
-        parts = [f"{self.stored:,} responses reused" if self.new else "reused"]
-        parts = parts if self.stored else []
-        parts += [f"{self.new:,} new"] if self.new else []
-        parts += [f"{self.unjudged:,} verdicts new"] if self.unjudged else []
+        parts = []
+        if self.stored:
+            parts.append(f"{self.stored:,} responses reused" if self.new else "reused")
+        if self.new:
+            parts.append(f"{self.new:,} new")
+        if self.unjudged:
+            parts.append(f"{self.unjudged:,} verdicts new")
         return ", ".join(parts)
 
 
