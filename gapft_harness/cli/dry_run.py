@@ -26,7 +26,7 @@ from gapft_harness.core.offline import force_offline
 from gapft_harness.core.records import Arm, Problem
 from gapft_harness.engine.outputs import NotKnownYet, Output, Unknown
 from gapft_harness.engine.planner import Planner
-from gapft_harness.engine.run import RECORDS
+from gapft_harness.engine.run import RECORDS, Run
 from gapft_harness.engine.step import Step
 from gapft_harness.engine.store import open_store
 from gapft_harness.hooks.manager import Plugins, load_plugins
@@ -55,7 +55,8 @@ from gapft_harness.stages.search.data import check_splits, hash_problems, load_p
 from gapft_harness.stages.search.stage import (
     build_search_step,
     compare_with_paper,
-    foresee_search,
+    count_stored_parts,
+    needs_model,
 )
 from gapft_harness.stages.search.trainable import NotTrainable, check_trainable
 from gapft_harness.stages.selection.budgets import describe_planned_budget
@@ -73,7 +74,6 @@ from gapft_harness.stages.train.requirements import (
     list_missing_packages,
     predict_shared,
 )
-from gapft_harness.store.store import Store
 from gapft_harness.verification.judging import closing_verifier
 
 #: The last line of a dry run if the run itself can start.
@@ -269,12 +269,12 @@ def _describe_work(
     if refusal:
         return ["not known: the run cannot continue"]
     try:
-        store = Store.for_run(Path(run_dir))
-        plan = _plan_searches(recipe, run, problems, task, plugins)
-        planner, outputs = plan or (None, {})
+        planner, steps = _plan_searches(recipe, run_dir, problems, task, plugins)
+        outputs = planner(steps)
+        is_known = run is not None and len(steps) == len(list_splits(recipe))
         return [
-            *_describe_searches(recipe, planner, problems, task, plugins, store),
-            *_describe_trainings(recipe, run if plan else None, outputs, choice),
+            *_describe_searches(recipe, planner, steps, problems),
+            *_describe_trainings(recipe, run if is_known else None, outputs, choice),
         ]
     except GapftError as error:
         return [f"cannot be determined: {error}"]
@@ -282,46 +282,46 @@ def _describe_work(
 
 def _plan_searches(
     recipe: Recipe,
-    run: RunDirectory | None,
+    run_dir: str,
     problems: Mapping[Split, Sequence[Problem]],
     task: Mapping[str, Any],
     plugins: Plugins,
-) -> tuple[Planner, dict[str, Output | Unknown]] | None:
-    """Find the searches of a run that stay; None without a run, or if its data cannot be read."""
-    splits = list_splits(recipe)
-    if run is None or not task or {*splits} - problems.keys():
-        return None
-    builder = build_decoder(recipe, task, {}, run.path, plugins, ())
-    planner = Planner(run.outputs, open_store(run.path))
-    steps = [build_search_step(builder, s, hash_problems(problems[s])) for s in splits]
-    return planner, planner(steps)
+) -> tuple[Planner, list[Step]]:
+    """Return the steps that search the splits whose problems could be read, and their planner."""
+    path = Path(run_dir)
+    planner = Planner(Run(path), open_store(path))
+    if not task:
+        return planner, []
+    builder = build_decoder(recipe, task, {}, path, plugins, ())
+    splits = [split for split in list_splits(recipe) if split in problems]
+    return planner, [build_search_step(builder, s, hash_problems(problems[s])) for s in splits]
 
 
 def _describe_searches(
     recipe: Recipe,
-    planner: Planner | None,
+    planner: Planner,
+    steps: Sequence[Step],
     problems: Mapping[Split, Sequence[Problem]],
-    task: Mapping[str, Any],
-    plugins: Plugins,
-    store: Store,
 ) -> Iterator[str]:
+    step_by_split = {step.name: step for step in steps}
     for split in list_splits(recipe):
-        if split not in problems or not task:
+        if (step := step_by_split.get(split)) is None:
             yield f"search {split}: not known, because its problems cannot be read"
-        elif planner is not None and split in planner.in_run:
+        elif split in planner.in_run:
             yield f"search {split}: in the run"
+        elif split in planner.stored:
+            yield f"search {split}: reused"
         elif logs := recipe.search.list_logs(split):
             yield f"search {split}: takes the responses of {', '.join(logs)}"
-        elif (
-            forecast := foresee_search(recipe, split, problems[split], task, plugins, store)
-        ) is None:
+        elif needs_model(step):
             yield (
                 f"search {split}: known once the model is loaded: its files are not on this machine"
             )
         else:
-            text = forecast.describe(Path("."))
-            reason = planner.new.get(split, "") if planner else ""
-            yield f"search {split}: {text}{f' ({reason})' if reason not in text else ''}"
+            assert planner.store is not None
+            text = count_stored_parts(step, problems[split], planner.store).describe()
+            reason = planner.new[split]
+            yield f"search {split}: {text}{f' ({reason})' if reason else ''}"
 
 
 def _describe_trainings(
