@@ -31,6 +31,7 @@ from gapft_harness.run_directory.facts import (
     RunFacts,
     TaskFacts,
     build_facts,
+    find_versions,
     list_late_warnings,
 )
 from gapft_harness.run_directory.lock import RUN_LOCK, SOFT_LOCK
@@ -103,7 +104,10 @@ class RunDirectory:
         run = cls(path, recipe, is_new=not (path / layout.RECIPE).exists(), changes=changes)
         if run.is_new or not (path / RECORDS).exists():
             stored = recipe if run.is_new else read_recipe(path)
-            run.update_facts(lambda facts: facts.update({"recipe": hash_recipe(stored)}))
+            facts = build_facts()
+            facts["versions"] = find_versions()
+            facts["recipe"] = hash_recipe(stored)
+            run.outputs.update_facts(lambda recorded: recorded.update(facts))
         if run.is_new:
             run.write_recipe()
         return run

@@ -111,15 +111,16 @@ class RunFacts(TypedDict):
     report: ReportFacts
 
 
-def build_facts() -> RunFacts:
-    """Build the facts of a run without any work."""
+def find_versions() -> dict[str, str]:
+    """Find the versions of the packages that a run begins with."""
     installed = {name: version for name in _PACKAGES if (version := find_version(name))}
+    return {"python": platform.python_version(), "gapft-harness": __version__, **installed}
+
+
+def build_facts() -> RunFacts:
+    """Build the facts of a run that records none."""
     return {
-        "versions": {
-            "python": platform.python_version(),
-            "gapft-harness": __version__,
-            **installed,
-        },
+        "versions": {},
         "recipe": "",
         "task": {},
         "include_paths": [],

@@ -137,7 +137,7 @@ def parse_path(path: str) -> RunFile | None:
         is_valid = arm is not None and (not experiment or folder == DECISIONS)
         return RunFile(folder, arm=arm, experiment=experiment) if is_valid else None
     if stem == last:
-        arm = parse_arm(last)
+        arm = parse_arm(last.removesuffix(".json") if folder == BUDGETS else last)
         return RunFile(folder, arm=arm) if arm and folder and "/" not in folder else None
     if folder == STATES:
         return RunFile(STATES, stem)
