@@ -58,7 +58,7 @@ def record_again(run: Path, *files: str) -> None:
     """Record the current hashes of changed outputs, as someone who forges a run would."""
 
     def change(content: dict[str, Any]) -> None:
-        records = {**content["outputs"], "report": content["report"]}
+        records = {**content["outputs"], "report": content.get("report", {})}
         for name in {find_output(run, file) for file in files} & records.keys():
             records[name]["digest"] = sha256(run / name)
 
