@@ -194,19 +194,7 @@ class Bench:
             synchronize(self.device)
             stamps.append(time.perf_counter())
 
-        passes = [
-            micro_batch
-            for step in steps
-            for micro_batch in cut_step(
-                [fitted[slot] for slot in step.slots],
-                step.weights,
-                settings,
-                device=self.device.type,
-            )
-        ]
-        needed = estimate_memory(
-            self.shape.model(torch.device("meta"), None), settings, passes, device=self.device
-        )
+        needed = estimate_memory(self.shape.model(torch.device("meta"), None), settings)
         parameters = count_base_parameters(model)
         torch.manual_seed(0)
         if self.device.type == "cuda":
