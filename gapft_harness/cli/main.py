@@ -9,33 +9,33 @@ import collections
 import contextlib
 import errno
 import logging
-import pkgutil
 import sys
 from collections.abc import Iterator
-from importlib import import_module
 from typing import Annotated, NoReturn
 
 import typer
 
-from gapft_harness.cli import commands
+from gapft_harness.cli.commands import compare, doctor, export, gap, list_, run, store, verify
 from gapft_harness.cli.interrupts import report_interrupts
-from gapft_harness.cli.options import CONTEXT, GroupedHelp
+from gapft_harness.cli.options import CONTEXT
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.extras import missing_package_error
 from gapft_harness.core.processes import open_standard_streams, reduce_gc_frequency
 from gapft_harness.version import __version__
 
-# Log lines and warnings of libraries in the command's own process are held back. They are shown if
-# the command fails, since they may explain why. Errors that a library logs are shown at once. The
-# output of a job always goes to a file of its worker.
-
-
 #: The most lines of libraries that are shown after a failure.
 _MAX_LINES = 20
 
+app = typer.Typer(
+    context_settings=CONTEXT,
+    help="Learn from the gap between Pass@K and Pass@1, on top of lm-evaluation-harness.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
 
 class _HeldMessages(logging.Handler):
-    """Keep the last messages below the level of an error; print errors to standard error."""
+    """Keep the last warnings of libraries; print errors to standard error at once."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -54,19 +54,12 @@ class _HeldMessages(logging.Handler):
 _HELD_MESSAGES = _HeldMessages()
 
 
-def hold_library_messages() -> None:
-    """Hold back messages of libraries from now on; keep logging that is already configured."""
-    logging.captureWarnings(True)
-    if not logging.getLogger().handlers:
-        logging.getLogger().addHandler(_HELD_MESSAGES)
-
-
 @contextlib.contextmanager
 def show_held_on_failure() -> Iterator[None]:
-    """Print the held messages if the block fails."""
+    """Print the held messages if the block fails: they may explain why."""
     try:
         yield
-    except BrokenPipeError:
+    except (BrokenPipeError, typer.TyperException):
         raise
     except Exception:
         if _HELD_MESSAGES.lines:
@@ -75,34 +68,21 @@ def show_held_on_failure() -> Iterator[None]:
         raise
 
 
-app = typer.Typer(
-    cls=GroupedHelp,
-    context_settings=CONTEXT,
-    help="Learn from the gap between Pass@K and Pass@1, on top of lm-evaluation-harness.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-
-
 @app.callback(invoke_without_command=True)
 def _set_up(
-    version: Annotated[bool, typer.Option("--version", help="print the version and exit")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
-    hold_library_messages()
+    logging.captureWarnings(True)
+    if not logging.getLogger().handlers:  # keep logging that is already configured
+        logging.getLogger().addHandler(_HELD_MESSAGES)
     if version:
         typer.echo(f"gapft-harness {__version__}")
         raise typer.Exit
 
 
-for _module_info in pkgutil.iter_modules(commands.__path__):
-    _name = _module_info.name
-    _module = import_module(f"{commands.__name__}.{_name}")
-    app.command(
-        _name.rstrip("_"),
-        epilog=f"Example: {_module.EXAMPLE}",
-        rich_help_panel=_module.GROUP,
-    )(_module.command)
+for _module in (run, verify, compare, gap, export, list_, store, doctor):
+    _name = _module.__name__.rpartition(".")[2].rstrip("_")
+    app.command(_name, epilog=f"Example: {_module.EXAMPLE}")(_module.command)
 
 
 def _open_streams() -> None:
@@ -125,27 +105,30 @@ def main() -> None:
     _open_streams()
     try:
         with report_interrupts(), show_held_on_failure():
-            app()
+            sys.exit(app(standalone_mode=False))
     except GapftError as error:
-        _exit_with_error(error)
+        _exit_with_error(str(error), error.exit_status)
+    except typer.TyperException as error:
+        _exit_with_error(error.format_message(), error.exit_code)
+    except typer.Abort:
+        _exit_with_error("aborted", 1)
     except ModuleNotFoundError as error:
         if (missing_package := missing_package_error(error)) is None:
             raise
-        _exit_with_error(missing_package)
+        _exit_with_error(str(missing_package), missing_package.exit_status)
     except BrokenPipeError:
         sys.exit(0)
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:
             raise
-        typer.echo(f"gapft: {error.filename}: {error.strerror}", err=True)
-        sys.exit(2)
+        _exit_with_error(f"{error.filename}: {error.strerror}", 2)
 
 
-def _exit_with_error(error: GapftError) -> NoReturn:
+def _exit_with_error(message: str, status: int) -> NoReturn:
     from gapft_harness.presentation.visible import make_visible
 
-    typer.echo(f"gapft: {make_visible(str(error))}", err=True)
-    sys.exit(error.exit_status)
+    typer.echo(f"gapft: {make_visible(message)}", err=True)
+    sys.exit(status)
 
 
 if __name__ == "__main__":
