@@ -5,12 +5,9 @@ The modules that the commands call do the work.
 
 from __future__ import annotations
 
-import collections
-import contextlib
 import errno
 import logging
 import sys
-from collections.abc import Iterator
 from typing import Annotated, NoReturn
 
 import typer
@@ -23,9 +20,6 @@ from gapft_harness.core.extras import missing_package_error
 from gapft_harness.core.processes import open_standard_streams, reduce_gc_frequency
 from gapft_harness.version import __version__
 
-#: The most lines of libraries that are shown after a failure.
-_MAX_LINES = 20
-
 app = typer.Typer(
     context_settings=CONTEXT,
     help="Learn from the gap between Pass@K and Pass@1, on top of lm-evaluation-harness.",
@@ -34,47 +28,12 @@ app = typer.Typer(
 )
 
 
-class _HeldMessages(logging.Handler):
-    """Keep the last warnings of libraries; print errors to standard error at once."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.lines: collections.deque[str] = collections.deque(maxlen=_MAX_LINES)
-        self.setFormatter(logging.Formatter("%(name)s: %(message)s"))
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep or print one record."""
-        line = self.format(record)
-        if record.levelno >= logging.ERROR:
-            print(line, file=sys.stderr)
-        else:
-            self.lines.append(line)
-
-
-_HELD_MESSAGES = _HeldMessages()
-
-
-@contextlib.contextmanager
-def show_held_on_failure() -> Iterator[None]:
-    """Print the held messages if the block fails: they may explain why."""
-    try:
-        yield
-    except (BrokenPipeError, typer.TyperException):
-        raise
-    except Exception:
-        if _HELD_MESSAGES.lines:
-            print("Last messages of libraries before this failure:", file=sys.stderr)
-            print(*_HELD_MESSAGES.lines, sep="\n", file=sys.stderr)
-        raise
-
-
 @app.callback(invoke_without_command=True)
 def _set_up(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     logging.captureWarnings(True)
-    if not logging.getLogger().handlers:  # keep logging that is already configured
-        logging.getLogger().addHandler(_HELD_MESSAGES)
+    logging.basicConfig(level=logging.ERROR, format="%(name)s: %(message)s")
     if version:
         typer.echo(f"gapft-harness {__version__}")
         raise typer.Exit
@@ -104,7 +63,7 @@ def main() -> None:
     reduce_gc_frequency()
     _open_streams()
     try:
-        with report_interrupts(), show_held_on_failure():
+        with report_interrupts():
             sys.exit(app(standalone_mode=False))
     except GapftError as error:
         _exit_with_error(str(error), error.exit_status)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import typer
 from gapft_harness.cli.display import Display
 from gapft_harness.cli.interrupts import announce_resumable
 from gapft_harness.cli.options import Options
-from gapft_harness.core.errors import UserError, did_you_mean
+from gapft_harness.core.errors import UserError, unknown_value_error
 from gapft_harness.hooks.checked import CheckedExecutor
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.recipe.bundled import find_recipe, list_bundled_recipes
@@ -34,10 +34,9 @@ from gapft_harness.run_directory.lock import RUN_LOCK, hold_run_lock
 from gapft_harness.run_directory.manifest import list_recorded_include_paths, name_missing_plugins
 from gapft_harness.run_directory.recipe_changes import require_same_recipe
 from gapft_harness.stages.context import Context
-from gapft_harness.stages.experiment import find_experiments, load_experiments
+from gapft_harness.stages.experiment import load_experiments
 from gapft_harness.stages.pipeline import STAGES, list_stages, run_stages
 from gapft_harness.stages.search.stage import store_searched_recipe
-from gapft_harness.stages.selection.stage import list_arms
 from gapft_harness.stages.train.requirements import check_packages, require_trainable_run
 
 
@@ -240,7 +239,7 @@ def run_stages_alone(names: Sequence[str], place: str | Path, choice: Options) -
         order = list_stages(load_experiments(current_recipe, plugins, map_keys_to_options(choice)))
     for name in names:
         if name not in order:
-            raise UserError(f"--only {name}: {did_you_mean(name, order)}")
+            raise unknown_value_error("--only", name, "stage", order)
     stages = [name for name in order if name in names]
     return _run_locked(path, recipe, choice, stages)
 
@@ -285,45 +284,21 @@ def _run_locked(path: Path, recipe: Recipe | None, choice: Options, stages: Sequ
                 if recipe and stages == ["search"]:
                     store_searched_recipe(context)
 
-            def on_begin(name: str) -> None:
-                display.start_stage(name)
-                if name == "train":
-                    display.set_remaining(_count_remaining(run))
-
-            page = run_stages(context, stages, on_begin, on_end)
-            if len(stages) == 1 and not choice.alone:
-                _suggest_next_command(context, stages[0], path)
-            return page
-
-
-def _count_remaining(run: RunDirectory) -> dict[str, int]:
-    """Count the steps of training and the responses of the audit that remain."""
-    import pyarrow.parquet as pq
-
-    manifest, all_arms = run.manifest(), list_arms(run.recipe)
-    untrained_arms = [arm for arm in all_arms if layout.adapter_path(arm) not in manifest["files"]]
-    responses, problems = 0, run.path / layout.problems_path("audit")
-    if problems.exists():
-        open_arms = (layout.decisions_path(arm) not in manifest["files"] for arm in all_arms)
-        responses = pq.read_metadata(problems).num_rows * sum(open_arms)
-    steps = (manifest["budgets"].get(arm.name, {}).get("steps", 0) for arm in untrained_arms)
-    return {"steps": sum(steps), "responses": responses}
+            return run_stages(context, stages, display.start_stage, on_end)
 
 
 def _announce_changes(run: RunDirectory, display: Display, stages: Sequence[str]) -> None:
     """Report how a run will change; on a terminal, ask before a finished run changes."""
-    if run.is_new:
+    if run.is_new or {"search", "select"}.isdisjoint(stages):
         return
-    changes, has_selection = list(run.changes), "select" in stages
-    old_recipe = RunDirectory.open(run.path).recipe
-    old_content, new_content = (
-        f"{_join(recipe.conditions)} under seeds {_join(recipe.seeds)}"
-        for recipe in (old_recipe, run.recipe)
+    changes, is_finished = [*run.changes], (run.path / layout.REPORT).is_dir()
+    old, new = (
+        f"{', '.join(recipe.conditions)} under seeds {', '.join(map(str, recipe.seeds))}"
+        for recipe in (RunDirectory.open(run.path).recipe, run.recipe)
     )
-    is_finished = (run.path / layout.REPORT).is_dir()
-    if has_selection and is_finished and old_content != new_content:
-        changes.append(f"it reports {new_content} instead of {old_content}")
-    if not changes or not (has_selection or "search" in stages):
+    if is_finished and "select" in stages and old != new:
+        changes.append(f"it reports {new} instead of {old}")
+    if not changes:
         return
     line = f"results that depend on these changes are recomputed: {'; '.join(changes)}"
     if not is_finished:
@@ -337,25 +312,11 @@ def _announce_changes(run: RunDirectory, display: Display, stages: Sequence[str]
         raise UserError(f"{run.path}: not changed; set another --run-dir for the new settings")
 
 
-def _join(names: Iterable[object]) -> str:
-    return ", ".join(map(str, names))
-
-
-def _suggest_next_command(context: Context, stage: str, place: Path) -> None:
-    """Print the command that runs the stage after one that was run alone."""
-    order = list_stages(find_experiments(context))
-    if stage in order[:-1]:
-        next_stage = order[order.index(stage) + 1]
-        context.report_line(
-            f"next: gapft run {place} --only {next_stage}, or without --only to the end"
-        )
-
-
 def _choose_splits(choice: Options, recipe: Recipe) -> tuple[Split, ...]:
     valid_splits = list_splits(recipe)
     for split in choice.splits:
         if split not in valid_splits:
-            raise UserError(f"--split {split}: expected one of {', '.join(valid_splits)}")
+            raise unknown_value_error("--split", split, "split", valid_splits)
     return tuple(split for split in valid_splits if split in choice.splits or not choice.splits)
 
 
