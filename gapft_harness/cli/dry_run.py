@@ -118,8 +118,8 @@ def describe_dry_run(choice: Options, run_dir: Path | None) -> str:
         choice = replace(choice, recipe=str(run_dir / layout.RECIPE))
     recipe, plugins = resolve_recipe(choice), load_plugins(choice.plugin_files)
     path = run_dir or Path("runs", recipe.name)
-    _, changes = RunDirectory.compare_recipe(path, recipe, plugins)  # a wrong folder comes first
     with name_missing_plugins(path):
+        _, changes = RunDirectory.compare_recipe(path, recipe, plugins)  # a wrong folder first
         check_names(recipe, plugins)
         experiments = load_experiments(recipe, plugins, map_keys_to_options(choice))
     warnings = list_replicate_warnings(recipe)

@@ -68,7 +68,9 @@ def main() -> None:
     except GapftError as error:
         _exit_with_error(str(error), error.exit_status)
     except typer.TyperException as error:
-        _exit_with_error(error.format_message(), error.exit_code)
+        if not (message := error.format_message()):  # the help was printed
+            sys.exit(error.exit_code)
+        _exit_with_error(message, error.exit_code)
     except typer.Abort:
         _exit_with_error("aborted", 1)
     except ModuleNotFoundError as error:
