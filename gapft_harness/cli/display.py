@@ -59,7 +59,8 @@ class Display:
         self, console: Console | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._console = console or Console(stderr=True, highlight=False)
-        self._clock, self._start = clock, clock()
+        self._clock = clock
+        self._start = clock()
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),

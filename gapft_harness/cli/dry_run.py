@@ -177,13 +177,14 @@ def _read_data(plan: _Plan) -> None:
 
 def _examine_model(plan: _Plan) -> list[str]:
     """Note what is wrong with the model; describe end tokens and memory of training."""
-    from gapft_harness.training.model import ModelNotLoaded, build_meta_model, read_config
+    from gapft_harness.training.model import build_meta_model
 
-    recipe, traits = plan.recipe, plan.plugins.get("sampler", plan.recipe.model.backend)
+    recipe = plan.recipe
     arguments = resolve_model_args(recipe)
+    sampler = plan.plugins.get("sampler", recipe.model.backend)
     try:
-        if (check := traits.require_traits(SamplerTraits).check) is not None:
-            with traits.wrap_errors():
+        if (check := sampler.require_traits(SamplerTraits).check) is not None:
+            with sampler.wrap_errors():
                 check(build_sampler_settings(recipe))
         folder = _find_model(arguments)
     except GapftError as error:
@@ -196,18 +197,13 @@ def _examine_model(plan: _Plan) -> list[str]:
             "download it"
         )
         return []
-    local = {**arguments, "pretrained": str(folder)}
     try:
-        read_config(local)
         ends = find_end_tokens(recipe, plan.plugins)
-        model = build_meta_model(local, recipe.training)
-    except ModelNotLoaded as error:
-        plan.missing.append(str(error))
-        return []
+        model = build_meta_model({**arguments, "pretrained": str(folder)}, recipe.training)
+        return [*_describe_end_tokens(ends), _describe_memory(plan, model)]
     except GapftError as error:
         plan.missing.append(str(error))
         return []
-    return [*_describe_end_tokens(ends), _describe_memory(plan, model)]
 
 
 def _find_model(arguments: Mapping[str, Any]) -> Path | None:
@@ -262,7 +258,8 @@ def _describe_memory(plan: _Plan, model: Any) -> str:
 
 def _describe_conditions(plan: _Plan) -> Iterator[str]:
     """Describe each condition with n, N and J; equal descriptions share a line."""
-    recipe, names_by_text = plan.recipe, dict[str, list[str]]()
+    recipe = plan.recipe
+    names_by_text: dict[str, list[str]] = {}
     own_settings = find_own_settings(recipe.model_dump(mode="json"))
     originals = recipe.map_replicates()
     for name, condition in recipe.conditions.items():
@@ -303,7 +300,8 @@ def _describe_steps(plan: _Plan, experiments: Sequence[Experiment]) -> Iterator[
 
 def _describe_searches(plan: _Plan, view: View) -> Iterator[str]:
     """Describe the search of each split, and add its output to the view."""
-    recipe, planner = plan.recipe, plan.build_planner()
+    recipe = plan.recipe
+    planner = plan.build_planner()
     builder = build_decoder(recipe, plan.task, {}, plan.path, plan.plugins, plan.plugin_files)
     for split in list_splits(recipe):
         problems = plan.problems[split]
@@ -320,13 +318,15 @@ def _describe_searches(plan: _Plan, view: View) -> Iterator[str]:
         if forecast is None:
             yield f"{subject}: known once the model is loaded: its files are not on this machine"
             continue
-        text, reason = forecast.describe(Path(".")), planner.new[split]
+        text = forecast.describe(Path("."))
+        reason = planner.new[split]
         yield f"{subject}: {text}{f' ({reason})' if reason not in text else ''}"
 
 
 def _describe_arms(plan: _Plan, view: View) -> Iterator[str]:
     """Describe which adapters are trained and decoded; of equal keys one is counted."""
-    arms, count = view.arms(), len(plan.problems["audit"])
+    arms = view.arms()
+    count = len(plan.problems["audit"])
     shared = predict_shared(plan.recipe, plan.plugins)
     notes = "".join(f"; {name} shares those of {other}" for name, other in shared.items())
     trained: list[Arm] = []

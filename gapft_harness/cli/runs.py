@@ -107,51 +107,6 @@ def _list_settings(choice: Options, content: dict[str, Any]) -> list[Setting]:
     return settings + [parse_override(text) for text in choice.overrides]
 
 
-@contextlib.contextmanager
-def open_context(
-    run: RunDirectory,
-    choice: Options,
-    display: Display,
-    stages: Sequence[str],
-) -> Iterator[Context]:
-    """Open a context for stages: check plugins, create the executor, show progress.
-
-    The caller holds the run's lock.
-
-    Args:
-        run: the run.
-        choice: the command's options.
-        display: shows progress.
-        stages: the stages whose plugins are checked.
-    """
-    plugins = load_plugins(choice.plugin_files)
-    check_names(run.recipe, plugins, stages)
-    load_experiments(run.recipe, plugins, map_keys_to_options(choice))
-    executor = CheckedExecutor(
-        plugins.get("executor", run.recipe.executor.name),
-        plugins.create_executor(run.recipe.executor.build_settings(), choice.plugin_files),
-    )
-    with display, contextlib.closing(executor):
-        context = Context(
-            run,
-            executor,
-            choice.plugin_files,
-            choice.include_paths or list_recorded_include_paths(run.path),
-            _choose_splits(choice, run.recipe),
-            choice.conditions,
-            choice.seeds,
-            display.report_progress,
-            display.print_message,
-            choice.alone,
-        )
-        if not {"search", "train", "audit"}.isdisjoint(stages):
-            display.print_message(run.recipe.executor.describe_processes())
-        if origins := plugins.describe_origins():
-            run.update_manifest(lambda m: m.setdefault("plugins", {}).update(origins))
-        run.write_execution_settings()
-        yield context
-
-
 @announce_resumable()
 def run_recipe(choice: Options, place: str | Path | None) -> Path:
     """Run all stages of a recipe; continue where an earlier command stopped.
@@ -163,11 +118,10 @@ def run_recipe(choice: Options, place: str | Path | None) -> Path:
     Returns:
         The path of the report's page.
 
-
     Raises:
         UserError: the run or the recipe does not exist.
     """
-    path = Path(find_default_place(choice) if place is None else place)
+    path = Path(place or Path("runs", resolve_recipe(choice).name))
     if choice.recipe is None and not choice.task:
         RunDirectory.open(path)
         choice = replace(choice, recipe=str(path / layout.RECIPE))
@@ -177,15 +131,6 @@ def run_recipe(choice: Options, place: str | Path | None) -> Path:
         stages = list_stages(load_experiments(recipe, plugins, map_keys_to_options(choice)))
     choice = replace(choice, conditions=(), seeds=())  # the recipe has them
     return _run_locked(path, recipe, choice, stages)
-
-
-def find_default_place(choice: Options) -> Path:
-    """Return the default folder of a recipe's run.
-
-    Raises:
-        UserError: the recipe does not exist or is invalid.
-    """
-    return Path("runs", resolve_recipe(choice).name)
 
 
 def is_run(place: str) -> bool:
@@ -215,14 +160,14 @@ def resolve_arguments(recipe: str | None, run_dir: Path | None) -> tuple[str | N
 
 
 @announce_resumable()
-def run_stages_alone(names: Sequence[str], place: str | Path, choice: Options) -> Path:
+def run_stages_alone(names: Sequence[str], place: str | Path | None, choice: Options) -> Path:
     """Run some stages in a run directory; with a recipe, create the directory first.
 
     Without a recipe, settings change the recipe of the existing run.
 
     Args:
         names: the stages.
-        place: the run directory.
+        place: the run directory; None is ``runs/NAME``.
         choice: the command's options.
 
     Returns:
@@ -231,7 +176,7 @@ def run_stages_alone(names: Sequence[str], place: str | Path, choice: Options) -
     Raises:
         UserError: an unknown stage, or the run or its recipe cannot be used.
     """
-    path = Path(place)
+    path = Path(place or Path("runs", resolve_recipe(choice).name))
     recipe = resolve_recipe(choice) if choice.recipe else _change_recipe(path, choice)
     current_recipe = recipe or RunDirectory.open(path).recipe
     plugins = load_plugins(choice.plugin_files)
@@ -256,42 +201,69 @@ def _change_recipe(path: Path, choice: Options) -> Recipe | None:
 
 
 def _run_locked(path: Path, recipe: Recipe | None, choice: Options, stages: Sequence[str]) -> Path:
+    plugins = load_plugins(choice.plugin_files)
+    display = Display()
+    note = ""
     with _clean_up_folder(path), hold_run_lock(path), name_missing_plugins(path):
-        plugins = load_plugins(choice.plugin_files)
-        template_note, display = "", Display()
-        if recipe is not None:
-            recipe, template_note = resolve_chat_template(recipe, path, plugins)
-        run = (
-            RunDirectory.create_or_open(path, recipe, plugins)
-            if recipe
-            else RunDirectory.open(path)
-        )
-        if recipe and "select" not in stages and not {*stages} <= {"search", "states"}:
-            require_same_recipe(path, RunDirectory.open(path).recipe, run.recipe, stages)
-        if template_note:
-            display.print_message(template_note)
+        if recipe is None:
+            run = RunDirectory.open(path)
+        else:
+            recipe, note = resolve_chat_template(recipe, path, plugins)
+            run = RunDirectory.create_or_open(path, recipe, plugins)
+            if "select" not in stages and not {*stages} <= {"search", "states"}:
+                require_same_recipe(path, RunDirectory.open(path).recipe, run.recipe, stages)
+        if note:
+            display.print_message(note)
         _announce_changes(run, display, stages)
-        # check a new recipe for all stages, even if the stages that run need less of it
-        stages_to_check = STAGES if recipe else stages
-        with (
-            _discard_on_error(run),
-            open_context(run, choice, display, [*stages_to_check]) as context,
-        ):
-            if "train" in stages:
-                require_trainable_run(context)
+        with _discard_on_error(run):
+            # a new recipe is checked for all stages, even if those that run need less of it
+            check_names(run.recipe, plugins, [*STAGES] if recipe else stages)
+            load_experiments(run.recipe, plugins, map_keys_to_options(choice))
+            executor = CheckedExecutor(
+                plugins.get("executor", run.recipe.executor.name),
+                plugins.create_executor(run.recipe.executor.build_settings(), choice.plugin_files),
+            )
+            with display, contextlib.closing(executor):
+                context = Context(
+                    run,
+                    executor,
+                    plugin_files=choice.plugin_files,
+                    include_paths=choice.include_paths or list_recorded_include_paths(path),
+                    splits=_choose_splits(choice, run.recipe),
+                    conditions=choice.conditions,
+                    seeds=choice.seeds,
+                    progress=display.report_progress,
+                    report_line=display.print_message,
+                    only_these_splits=choice.alone,
+                )
+                return _run_stages(context, display, stages, has_recipe=recipe is not None)
 
-            def on_end() -> None:
-                if recipe and stages == ["search"]:
-                    store_searched_recipe(context)
 
-            return run_stages(context, stages, display.start_stage, on_end)
+def _run_stages(
+    context: Context, display: Display, stages: Sequence[str], *, has_recipe: bool
+) -> Path:
+    run = context.run
+    if has_recipe or not {"search", "train", "audit"}.isdisjoint(stages):
+        display.print_message(run.recipe.executor.describe_processes())
+    if origins := context.plugins.describe_origins():
+        run.update_manifest(lambda m: m.setdefault("plugins", {}).update(origins))
+    run.write_execution_settings()
+    if "train" in stages:
+        require_trainable_run(context)
+
+    def store_recipe() -> None:
+        if has_recipe and stages == ["search"]:
+            store_searched_recipe(context)
+
+    return run_stages(context, stages, display.start_stage, store_recipe)
 
 
 def _announce_changes(run: RunDirectory, display: Display, stages: Sequence[str]) -> None:
     """Report how a run will change; on a terminal, ask before a finished run changes."""
     if run.is_new or {"search", "select"}.isdisjoint(stages):
         return
-    changes, is_finished = [*run.changes], (run.path / layout.REPORT).is_dir()
+    changes = [*run.changes]
+    is_finished = (run.path / layout.REPORT).is_dir()
     old, new = (
         f"{', '.join(recipe.conditions)} under seeds {', '.join(map(str, recipe.seeds))}"
         for recipe in (RunDirectory.open(run.path).recipe, run.recipe)

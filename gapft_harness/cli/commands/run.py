@@ -91,12 +91,7 @@ def command(
 ) -> None:
     """Run a recipe or a study up to the report; the same command continues an interrupted run."""
     from gapft_harness.cli.dry_run import NOTHING_MISSING, describe_dry_run
-    from gapft_harness.cli.runs import (
-        find_default_place,
-        resolve_arguments,
-        run_recipe,
-        run_stages_alone,
-    )
+    from gapft_harness.cli.runs import resolve_arguments, run_recipe, run_stages_alone
     from gapft_harness.cli.summary import print_summary
     from gapft_harness.recipe.bundled import find_file, has_cells
 
@@ -135,7 +130,7 @@ def command(
         if not text.endswith(f"\n{NOTHING_MISSING}"):
             raise typer.Exit(1)
     elif only:
-        page = run_stages_alone(only, place or find_default_place(choice), choice)
+        page = run_stages_alone(only, place, choice)
         if "report" in only:
             typer.echo(f"report: {page}")
     else:
