@@ -358,7 +358,7 @@ def test_online_control_has_the_papers_updates() -> None:
         assert figures[f"{condition}.steps"] == -(-n // 2) == 1625
     for own in (3249, 100):
         text = describe_dry_run(
-            Options("paper/online-llama-logiqa", overrides=[f"budget.n={own}"]), "nowhere"
+            Options("paper/online-llama-logiqa", overrides=[f"budget.n={own}"]), Path("nowhere")
         )
         assert text.count(f"J = {-(-own // 2)}") >= 2, own
 
