@@ -84,12 +84,7 @@ def _shorten_plugin(plugin: str) -> str:
 
 def print_columns(rows: Sequence[Sequence[str]]) -> None:
     """Print rows as columns, one line each, however narrow the terminal is."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table.grid(padding=(0, 2))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        table.add_row(*map(Text, row))
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(table, crop=False, no_wrap=True, width=console.measure(table).maximum)
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        typer.echo("  ".join(cells).rstrip())
