@@ -1,4 +1,4 @@
-"""Generate responses into a store, as search and audit do, without a run."""
+"""Generate and judge responses with a store, as search and audit do, without a run."""
 
 from __future__ import annotations
 
@@ -9,22 +9,20 @@ from typing import Any
 
 from gapft_harness.core.records import Problem
 from gapft_harness.core.streams import SampleStreams
+from gapft_harness.engine.step import Part, Step
+from gapft_harness.engine.store import Store
 from gapft_harness.hooks.protocols import ReportProgress, report_nothing
-from gapft_harness.stages.generation.chunks import Chunk, DecodePhase
+from gapft_harness.stages.generation.chunks import Chunk, DecodePhase, divide_into_chunks
 from gapft_harness.stages.generation.episodes import Episodes
-from gapft_harness.stages.generation.generation import (
-    ChunkGenerator,
-    divide_into_chunks,
-    generate_chunks,
-)
-from gapft_harness.stages.generation.stored_files import StoredResponses
-from gapft_harness.store.store import Store
+from gapft_harness.stages.generation.generating import ChunkGenerator, generate_chunks
+from gapft_harness.stages.generation.judging import ChunkJudge
+from gapft_harness.stages.generation.lines import Responses
+from gapft_harness.stages.generation.table import write_responses
 
 STREAMS = SampleStreams(0, "search", "pool")
 
 
 def place_chunks(
-    folder: Path,
     problems: Sequence[Problem],
     phases: Sequence[DecodePhase],
     chunk: int = 2,
@@ -33,22 +31,18 @@ def place_chunks(
     episodes: Episodes | None = None,
     model: str = "",
 ) -> list[Chunk]:
-    """Cut problems into chunks whose responses are stored in a folder, by model and phase."""
-    store = Store(folder)
-    groups = {}
-    for phase in phases:
-        made_from = {
-            "model": model,
-            "decoding": repr(phase.decoding),
-            "streams": asdict(streams),
-        }
-        groups[phase] = store.find_group("generate", 1, made_from)
-        groups[phase].create({})
+    """Divide problems into chunks, with the parts of their responses."""
     several = episodes is not None and episodes.attempts > 1
-    return [
-        Chunk.place_files(members, groups, several)
-        for members in divide_into_chunks(problems, chunk)
-    ]
+    chunks = []
+    for members in divide_into_chunks(problems, chunk):
+        seen = [[p.id, p.prompt, p.gold if several else ""] for p in members]
+        parts = {}
+        for phase in phases:
+            settings = {"model": model, "decoding": repr(phase.decoding), **asdict(streams)}
+            step = Step("responses", generate_chunks, settings)
+            parts[phase] = Part(step, {"problems": seen, "indices": [*phase.indices]})
+        chunks.append(Chunk(members, parts))
+    return chunks
 
 
 def generate_missing(
@@ -64,29 +58,40 @@ def generate_missing(
     verifier: Any = None,
     model: str = "",
     share: tuple[int, int] = (0, 1),
-) -> StoredResponses:
-    """Generate missing responses; return those of a split, or the existing ones of a share."""
-    chunks = place_chunks(
-        folder, problems, phases, chunk, streams=streams, episodes=episodes, model=model
-    )
+) -> Responses:
+    """Generate missing responses into the store in a folder; return the stored ones."""
+    store = Store(folder)
+    chunks = place_chunks(problems, phases, chunk, streams=streams, episodes=episodes, model=model)
     generate_chunks(
+        store,
         chunks,
-        lambda: ChunkGenerator(sampler, streams, episodes, verifier),
+        lambda: ChunkGenerator(sampler, {}, streams, episodes, verifier),
         progress,
         episodes.attempts if episodes else 1,
         share,
     )
-    return read_stored(chunks)
-
-
-def read_stored(chunks: Sequence[Chunk]) -> StoredResponses:
-    """Return the stored responses of some chunks."""
-    responses = StoredResponses()
-    for chunk in chunks:
-        for phase in chunk.places:
-            if chunk.find_path(phase).exists():
-                responses.add(chunk.find_path(phase))
+    responses = Responses()
+    for placed in chunks:
+        for part in placed.find_parts(store).values():
+            responses.add(part)
     return responses
+
+
+def judge_and_write(
+    path: Path,
+    responses: Responses,
+    problems: Sequence[Problem],
+    verifier: Any,
+    episodes: Episodes | None = None,
+    executions: int = 1,
+) -> dict[str, Any]:
+    """Judge responses without a store, and write them as a table; return its facts."""
+    entries = list(responses.read([problem.id for problem in problems]))
+    judged = ChunkJudge(verifier, episodes, executions).judge(entries, problems)
+    indices = {response.index for entry in entries for response in entry.responses}
+    for decided in (True, False):
+        responses.add_lines(judged.build_lines(indices, decided=decided))
+    return write_responses(path, responses, problems, extra={}, executions=executions)
 
 
 def read_contents(folder: Path) -> dict[str, bytes]:
@@ -98,6 +103,6 @@ def read_contents(folder: Path) -> dict[str, bytes]:
     }
 
 
-def read_response_files(folder: Path) -> dict[str, bytes]:
-    """Return the content of the response files in a store's folder."""
+def read_parts(folder: Path) -> dict[str, bytes]:
+    """Return the content of the parts in a store's folder."""
     return {name: data for name, data in read_contents(folder).items() if name.endswith(".jsonl")}

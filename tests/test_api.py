@@ -24,9 +24,6 @@ HEAVY = {
     "pydantic", "gapft_harness.sandbox", "gapft_harness.lm_eval_bridge",
 }  # fmt: skip
 
-#: Imports of plugins in tests that replace a part of the harness on purpose.
-REPLACED_PARTS = {("gapft_harness.stages.generation", "made_from")}
-
 
 @pytest.mark.parametrize("module", ["gapft_harness", "gapft_harness.api", "gapft_harness.cli.main"])
 def test_import_loads_no_heavy_modules(module: str) -> None:
@@ -122,7 +119,7 @@ def find_private_imports(source: str) -> set[tuple[str, str]]:
         imported.remove(("gapft_harness", "api"))
         imported |= {("gapft_harness.api", name) for name in re.findall(r"\bapi\.(\w+)", source)}
     public = {("gapft_harness.api", name) for name in api.PUBLIC_NAMES}
-    return imported - public - REPLACED_PARTS
+    return imported - public
 
 
 def read_plugin_sources() -> Iterator[tuple[str, str]]:

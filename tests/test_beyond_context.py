@@ -10,7 +10,7 @@ from gapft_harness.core.records import CONTEXT_EXCEEDED, Decoding, Verdict
 from gapft_harness.hooks.protocols import Generated, ReportGeneration, Request, beyond_context
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.generation.episodes import build_episodes
-from gapft_harness.stages.generation.sealing import write_responses
+from tests.generated import judge_and_write
 from tests.kit.scripted import (
     PrefixVerifier,
     ScriptedSampler,
@@ -45,9 +45,7 @@ def test_too_long_prompt_fails_without_verifier(tmp_path: Path) -> None:
     script = [[True] * 6, [True] * 6]
     problems, verifier = build_problems(script), GenerousVerifier()
     responses = draw(tmp_path / "store", problems, CrampedSampler(script), build_recipe(), verifier)
-    facts = write_responses(
-        tmp_path / "r.parquet", responses, problems, verifier, extra={}, executions=3
-    )
+    facts = judge_and_write(tmp_path / "r.parquet", responses, problems, verifier, executions=3)
     judged = dict(read_judged(tmp_path / "r.parquet"))
     assert {j.verdict.status for j in judged["p1"]} == {"pass"}
     assert {(j.verdict.status, j.verdict.reason) for j in judged["p0"]} == {
@@ -65,15 +63,7 @@ def test_too_long_conversation_fails_the_episode(tmp_path: Path) -> None:
     episodes = build_episodes(verifier, 3, "right")
     sampler = CrampedSampler(script)
     responses = draw(tmp_path / "store", problems, sampler, build_recipe(), verifier, episodes)
-    facts = write_responses(
-        tmp_path / "r.parquet",
-        responses,
-        problems,
-        verifier,
-        extra={},
-        episodes=episodes,
-        executions=3,
-    )
+    facts = judge_and_write(tmp_path / "r.parquet", responses, problems, verifier, episodes, 3)
     judged = dict(read_judged(tmp_path / "r.parquet"))
     for j in judged["p1"]:
         assert j.response.finish_reason == CONTEXT_EXCEEDED

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from gapft_harness.core.errors import PluginError, UserError
 from gapft_harness.core.records import GREEDY, Decoding, Problem, Response, Verdict
+from gapft_harness.engine.store import Store
 from gapft_harness.hooks.protocols import (
     Generated,
     Generation,
@@ -25,16 +26,23 @@ from gapft_harness.hooks.protocols import (
 from gapft_harness.plugins.verifiers.program_tests import ProgramTests
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.sandbox import Sandbox, probe_tiers
-from gapft_harness.stages.generation.chunks import DecodePhase
+from gapft_harness.stages.generation.chunks import (
+    DecodePhase,
+    build_single_phase,
+    divide_into_chunks,
+)
 from gapft_harness.stages.generation.episodes import Episodes, build_episodes
-from gapft_harness.stages.generation.generation import build_single_phase, divide_into_chunks
-from gapft_harness.stages.generation.sealing import write_responses
-from gapft_harness.stages.generation.stored_files import Responses, StoredResponses, read_part
-from tests.generated import generate_missing, place_chunks, read_contents, read_response_files
+from gapft_harness.stages.generation.lines import Responses
+from tests.generated import (
+    generate_missing,
+    judge_and_write,
+    place_chunks,
+    read_parts,
+)
 
 ONE = Decoding(do_sample=False, max_gen_toks=4)
 MANY = Decoding(do_sample=True, max_gen_toks=4, temperature=0.7)
-PHASES = [build_single_phase(ONE), DecodePhase("samples", MANY, (0, 1, 2))]
+PHASES = [build_single_phase(ONE), DecodePhase(MANY, (0, 1, 2))]
 
 #: The attempts of each episode, by problem and index; "good" ends the episode.
 Script = dict[tuple[str, int], list[str]]
@@ -100,7 +108,7 @@ def generate_episodes(
     sampler: ScriptedSampler,
     episodes: Episodes,
     progress: ReportProgress = report_nothing,
-) -> StoredResponses:
+) -> Responses:
     return generate_missing(folder, problems, PHASES, sampler, episodes=episodes, progress=progress)
 
 
@@ -173,7 +181,7 @@ def test_resume_repeats_only_the_unfinished_chunk(
                 ScriptedSampler(bad, fail_after=stop),
                 build_episodes(WordVerifier(), 3, "words"),
             )
-        parts_before = read_response_files(cut)
+        parts_before = read_parts(cut)
         verifier, again = WordVerifier(), ScriptedSampler(bad)
         generate_episodes(cut, problems, again, build_episodes(verifier, 3, "words"))
         whole_chunks = stop // 3
@@ -186,7 +194,7 @@ def test_resume_repeats_only_the_unfinished_chunk(
         }
         assert not done & {request.problem_id for request in again.requested}
         assert not [text for text in verifier.judged if text[4:6] in done]
-        assert read_contents(cut) == read_contents(tmp_path / "whole")
+        assert read_parts(cut) == read_parts(tmp_path / "whole")
     verifier, again = WordVerifier(), ScriptedSampler(bad)
     generate_episodes(tmp_path / "whole", problems, again, build_episodes(verifier, 3, "words"))
     assert (again.calls, verifier.judged) == (0, [])
@@ -221,7 +229,9 @@ def test_skips_unneeded_attempts(tmp_path: Path) -> None:
     generate_episodes(tmp_path, problems, sampler, episodes)
     assert sampler.calls == 1
     assert not [
-        c for c in place_chunks(tmp_path, problems, PHASES, episodes=episodes) if c.list_missing()
+        chunk
+        for chunk in place_chunks(problems, PHASES, episodes=episodes)
+        if chunk.list_missing(Store(tmp_path))
     ]
 
 
@@ -229,11 +239,14 @@ def test_each_attempt_has_its_own_seed(tmp_path: Path) -> None:
     problems = build_problems(1)
     script = {("p0", index): ["bad", "bad", "bad"] for index in range(-1, 3)}
     episodes = build_episodes(WordVerifier(), 3, "words")
-    generate_episodes(tmp_path, problems, ScriptedSampler(script), episodes)
-    [chunk] = place_chunks(tmp_path, problems, PHASES, episodes=episodes)
-    lines = [line for phase in PHASES for line in read_part(chunk.find_path(phase))]
-    responses = [response for line in lines for response in line["responses"]]
-    seeds = [seed for index, seed, *_ in responses if index >= 0]
+    sampler = ScriptedSampler(script)
+    generate_episodes(tmp_path, problems, sampler, episodes)
+    seeds = [
+        seed
+        for request in sampler.requested
+        for index, seed in zip(request.indices, request.seeds, strict=True)
+        if index >= 0
+    ]
     assert len(set(seeds)) == len(seeds) == 9
 
 
@@ -247,7 +260,7 @@ def test_rejects_sampler_that_ignores_feedback(tmp_path: Path) -> None:
             ScriptedSampler(script, deaf=True),
             build_episodes(WordVerifier(), 2, "words"),
         )
-    assert not read_response_files(tmp_path), "no response is stored"
+    assert not read_parts(tmp_path), "no response is stored"
 
 
 class NoFeedback:
@@ -355,9 +368,7 @@ def test_feedback_hides_hidden_tests(program_verifier: ProgramTests, tmp_path: P
         build_episodes(program_verifier, 3, "program_tests"),
     )
     responses = generate_episodes(tmp_path / "store", problems, sampler, episodes)
-    write_responses(
-        tmp_path / "r", responses, problems, program_verifier, extra={}, episodes=episodes
-    )
+    judge_and_write(tmp_path / "r", responses, problems, program_verifier, episodes)
     later = [request for request in sampler.requested if request.attempts]
     assert len(later) == len(WRONG) * 4 * 2
     for request in later:
@@ -391,9 +402,7 @@ def test_hidden_tests_do_not_affect_episodes(
             build_episodes(program_verifier, 3, "program_tests"),
         )
         responses = generate_episodes(tmp_path / "store", problems, sampler, episodes)
-        write_responses(
-            tmp_path / "r", responses, problems, program_verifier, extra={}, episodes=episodes
-        )
+        judge_and_write(tmp_path / "r", responses, problems, program_verifier, episodes)
         seen.append(sampler.requested)
         judged = next(read_judged(tmp_path / "r"))[1]
         verdicts.append([j.verdict.passed for j in judged])

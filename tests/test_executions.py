@@ -12,17 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.records import GREEDY, Attempt, Problem, Response, Verdict
-from gapft_harness.hooks.protocols import Generated, Generation
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.generation.episodes import Episodes, build_episodes
-from gapft_harness.stages.generation.sealing import (
-    RepeatedExecutions,
-    find_majority,
-    write_responses,
-)
-from gapft_harness.stages.generation.stored_files import DraftResponses, build_response_records
-from tests.asking import make_request
+from gapft_harness.stages.generation.judging import find_majority, label_repeated
+from gapft_harness.stages.generation.lines import Responses, build_response_line
+from gapft_harness.stages.generation.table import build_executions_warning, describe_executions
+from tests.generated import judge_and_write
 
 STATUSES = ("pass", "fail", "timeout", "error")
 
@@ -77,46 +73,51 @@ def test_replays_each_attempt() -> None:
             "c1": [None, "no c1"],
         },
     )
-    runs = RepeatedExecutions(3)
-    labels = runs.find_labels(
+    labelled = label_repeated(
         [build_episode("a", "a1", "a2"), build_episode("b", "b1"), build_episode("c", "c1")],
         ["g"] * 3,
         [v for text in ("a2", "b1", "c1") for v in verifier.verify([text], ["g"])],
+        3,
         verifier,
         build_episodes(verifier, 3, "flaky"),
     )
-    assert [label.passed for label in labels] == [True, True, False]
-    assert labels[1].reason == "2 of 3 executions passed"
-    assert runs.build_facts() == {
+    assert [label.passed for label, _ in labelled] == [True, True, False]
+    assert labelled[1][0].reason == "2 of 3 executions passed"
+    facts = describe_executions(
+        3, {name: row[1] for name, row in zip("abc", labelled, strict=True)}
+    )
+    assert facts == {
         "times": 3,
         "episodes": 3,
         "verdicts_differ": ["b"],
         "feedback_differs": ["a", "c"],
     }
-    assert "3 of 3 greedy episodes did not repeat in 3 executions (1 got" in runs.build_warning()
+    warning = build_executions_warning(facts)
+    assert "3 of 3 greedy episodes did not repeat in 3 executions (1 got" in warning
 
 
 def test_no_warning_if_all_executions_agree() -> None:
     verifier = FlakyVerifier({"a1": "+++"}, {})
-    runs = RepeatedExecutions(3)
     single = Episodes(1, lambda texts, golds: [])
-    runs.find_labels(
-        [build_episode("a", "a1")], ["g"], verifier.verify(["a1"], ["g"]), verifier, single
-    )
-    assert runs.build_warning() == ""
-    assert runs.build_facts()["verdicts_differ"] == []
+    first = verifier.verify(["a1"], ["g"])
+    [(_, differing)] = label_repeated([build_episode("a", "a1")], ["g"], first, 3, verifier, single)
+    assert differing == []
+    facts = describe_executions(3, {"a": differing})
+    assert build_executions_warning(facts) == ""
 
 
 @pytest.mark.parametrize("executions", [1, 3])
 def test_relabels_greedy_responses_only(tmp_path: Path, executions: int) -> None:
     problems = [Problem(name, "?", "g") for name in ("p", "q")]
-    responses = DraftResponses()
-    for index, texts in ((GREEDY, ("pg", "qg")), (0, ("ps", "qs"))):
-        requests = [make_request(p.id, p.prompt, (index,)) for p in problems]
-        answers = [Generated((1,), (Generation(text, (2,), "stop"),)) for text in texts]
-        responses.add(build_response_records(requests, answers))
+    responses = Responses()
+    for problem in problems:
+        both = [
+            Response(problem.id, index, problem.id + letter, (2,), "stop", 0)
+            for index, letter in ((GREEDY, "g"), (0, "s"))
+        ]
+        responses.add_lines([build_response_line(problem.id, (1,), both, {})])
     verifier = FlakyVerifier({"pg": "-++", "qg": "+++", "ps": "-", "qs": "+"}, {})
-    write_responses(tmp_path / "r", responses, problems, verifier, extra={}, executions=executions)
+    judge_and_write(tmp_path / "r", responses, problems, verifier, executions=executions)
     passes = {
         (name, j.response.index): j.verdict.passed
         for name, judged in read_judged(tmp_path / "r")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ from gapft_harness.core.records import CONTEXT_EXCEEDED, STOP_STRING, Decoding, 
 from gapft_harness.hooks.protocols import Generated, Generation
 from gapft_harness.hooks.registration import find_owner
 from gapft_harness.hooks.thoughts import VerifierWithoutThoughts
+from gapft_harness.stages.generation.chunks import build_single_phase
 from gapft_harness.stages.generation.first_chunk import check_first_chunk
-from gapft_harness.stages.generation.generation import build_single_phase
 from tests.generated import generate_missing, place_chunks
 from tests.kit.scripted import SeededSampler
 
@@ -145,6 +146,7 @@ def test_reports_once_after_first_chunk(tmp_path: Path) -> None:
     search()
     assert [done for done, _ in seen] == [4]
     search()
-    place_chunks(tmp_path, problems, [phase], 4)[1].find_path(phase).unlink()
+    second = place_chunks(problems, [phase], 4)[1]
+    shutil.rmtree(tmp_path / second.place)
     search()
     assert len(seen) == 1, "a continued run has no first chunk"

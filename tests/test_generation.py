@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,15 +16,21 @@ from hypothesis import strategies as st
 from gapft_harness.core.records import GREEDY as GREEDY_INDEX
 from gapft_harness.core.records import Decoding, Problem
 from gapft_harness.core.streams import SampleStreams, derive_key
+from gapft_harness.engine.store import Store
+from gapft_harness.hooks.protocols import Generated, ReportGeneration, Request, report_nothing
 from gapft_harness.outcomes.copies import CopyDetector
-from gapft_harness.stages.generation.chunks import DecodePhase
-from gapft_harness.stages.generation.generation import build_single_phase
-from tests.generated import generate_missing, read_response_files
-from tests.kit.scripted import SeededSampler
+from gapft_harness.stages.generation.chunks import (
+    DecodePhase,
+    build_sample_phases,
+    build_single_phase,
+)
+from gapft_harness.stages.generation.generation import Decodes, generate_and_judge
+from tests.generated import generate_missing, read_parts
+from tests.kit.scripted import PrefixVerifier, SeededSampler
 
 GREEDY = Decoding(do_sample=False, max_gen_toks=4)
 SAMPLED = Decoding(do_sample=True, max_gen_toks=4, temperature=0.7)
-PHASES = [build_single_phase(GREEDY), DecodePhase("samples", SAMPLED, (0, 1, 2))]
+PHASES = [build_single_phase(GREEDY), DecodePhase(SAMPLED, (0, 1, 2))]
 
 
 def build_problems(count: int) -> list[Problem]:
@@ -36,7 +44,7 @@ def test_progress_counts_every_response(tmp_path: Path) -> None:
 
     def progress(done: int, total: int, tokens: int = 0, note: str = "") -> None:
         seen.append((done, total, tokens))
-        stored.append(len(read_response_files(tmp_path)))
+        stored.append(len(read_parts(tmp_path)))
 
     generate_missing(tmp_path, problems, PHASES, SeededSampler(), chunk=4, progress=progress)
     assert seen[0] == (0, 40, 0)
@@ -45,6 +53,40 @@ def test_progress_counts_every_response(tmp_path: Path) -> None:
     assert {4, 8, 12} <= {done for done, _, _ in seen}, "also within the first chunk"
     assert [done for done, _, _ in seen].count(40) == 1
     assert stored[-1] == 3 * len(PHASES), "complete only after everything is stored"
+
+
+class SlowSampler(SeededSampler):
+    """Takes a while for each call."""
+
+    def generate(
+        self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
+    ) -> list[Generated]:
+        time.sleep(0.02)
+        return super().generate(requests, decoding, report)
+
+
+def make_table(folder: Path, k: int) -> dict[str, Any]:
+    """Search six problems in three chunks, as a command does; return the table's facts."""
+    return generate_and_judge(
+        Decodes({}, {"name": "prefixes"}, 2, SampleStreams(3, "search", "pool")),
+        build_problems(6),
+        [build_single_phase(GREEDY), *build_sample_phases(SAMPLED, k)],
+        folder / "table.parquet",
+        store=Store(folder / "store"),
+        run="run",
+        load_sampler=SlowSampler,
+        require_same_model=lambda source: None,
+        verifier=PrefixVerifier(),
+        progress=report_nothing,
+    )
+
+
+def test_seconds_are_those_of_all_parts_that_a_table_uses(tmp_path: Path) -> None:
+    """Not those of the last command, which may have generated only a few of them."""
+    seconds = [make_table(tmp_path, k)["seconds"] for k in (8, 16, 16, 8)]
+    assert seconds[0] >= 3 * 0.02
+    assert seconds[1] >= seconds[0] + 3 * 0.02
+    assert seconds[2:] == [seconds[1], seconds[0]]
 
 
 def draw_samples(
@@ -56,7 +98,7 @@ def draw_samples(
 ) -> dict[tuple[str, int], str]:
     """Return the text of every response of a divided search."""
     texts = {}
-    phases = [DecodePhase(f"samples from {r[0]}", SAMPLED, tuple(r)) for r in rounds]
+    phases = [DecodePhase(SAMPLED, tuple(r)) for r in rounds]
     for part in parts:
         for number in range(workers):
             responses = generate_missing(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,16 +11,12 @@ from typing import Any
 import pytest
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.core.files import sha256
+from gapft_harness.core.identities import content_hash
 from gapft_harness.core.records import GREEDY
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.tables import read_judged
-from gapft_harness.stages.generation.stored_files import (
-    build_file,
-    read_head,
-    read_part,
-)
-from gapft_harness.stages.search.stage import search_split as search_split
 from gapft_harness.stages.verify.run import verify
 from tests.kit.recording_run import LettersTask, write_letters_task
 
@@ -96,9 +93,13 @@ class JudgedLetters(LettersTask):
         log.unlink(missing_ok=True)
         return texts
 
+    def forget_tables(self) -> None:
+        """Remove the searches from the store, so that it has only their parts."""
+        shutil.rmtree(self.folder / ".store/search_split")
+
     def list_parts(self) -> list[Path]:
         """The files of verdicts."""
-        return sorted((self.folder / ".store/judge").glob("*/*.jsonl"))
+        return sorted((self.folder / ".store/judge_chunks").glob("*/*/*.jsonl"))
 
 
 @pytest.fixture
@@ -118,7 +119,7 @@ def read_table(run: RunDirectory, split: str = "pool") -> Any:
     """Read a table's rows and its facts, without the keys of their origin."""
     path = run.path / f"{split}/responses.parquet"
     facts = read_facts(path)
-    for key in ("stored", "source"):
+    for key in ("stored", "source", "seconds"):
         del facts[key]
     return list(read_judged(path)), facts
 
@@ -129,31 +130,38 @@ def parse_index(text: str) -> int:
 
 def test_rejects_edited_verdict_file(task: JudgedLetters) -> None:
     task.search("first")
+    task.forget_tables()
     task.take_judged()
     path = task.list_parts()[0]
     path.chmod(0o644)
     path.write_text(path.read_text().replace('"fail"', '"pass"', 1))
-    with pytest.raises(UserError, match=path.name):
+    with pytest.raises(UserError, match=path.parent.name):
         task.search("second")
-    path.unlink()
+    shutil.rmtree(path.parent)
     task.search("second")
     assert 0 < len(task.take_judged()) < POOL * 5, "only one chunk and phase"
 
 
 def test_verify_detects_forged_verdict_file(task: JudgedLetters) -> None:
     task.search("first")
-    path = next(path for path in task.list_parts() if ".greedy." in path.name)
-    records = [dict(record) for record in read_part(path)]
-    forged = records[0]["problem_id"]
-    records[0]["judged"] = [[GREEDY, "pass", "", records[0]["judged"][0][3]]]
-    run = read_head(path).run
+    task.forget_tables()
+    path, content = next(
+        (path, path.read_text()) for path in task.list_parts() if '"fail"' in path.read_text()
+    )
+    forged = next(json.loads(line) for line in content.splitlines() if '"fail"' in line)
     path.chmod(0o644)
-    path.write_bytes(build_file(records, run))
+    path.write_text(content.replace('"fail"', '"pass"', 1))
+    record_path = path.with_name("made_from.json")
+    record = json.loads(record_path.read_text())
+    record["digest"] = sha256(path)
+    record["sha256"] = content_hash([record["facts"], record["digest"]])
+    record_path.chmod(0o644)
+    record_path.write_text(json.dumps(record))
     second = task.search("second")
     task.take_judged()
     verification = verify(second.path, task.plugins)
     assert len(task.take_judged()) == POOL * 5, "verify judges again"
-    assert any(forged in line for line in verification.differences)
+    assert any(forged["problem_id"] in line for line in verification.differences)
 
 
 def test_timeouts_count_only_in_their_run(task: JudgedLetters) -> None:
@@ -163,12 +171,11 @@ def test_timeouts_count_only_in_their_run(task: JudgedLetters) -> None:
     facts = first.manifest()["verdict_counts"]["pool"]
     assert facts["timeout"] == POOL
     (task.folder / "slow").unlink()
-    (first.path / "pool/responses.parquet").unlink()
-    (first.path / "manifest.json").unlink()
     assert read_table(task.search("first"))[1]["verdicts"]["timeout"] == POOL, (
         "the run keeps its own verdicts"
     )
     assert task.take_judged() == []
+    assert not [path for path in task.list_parts() if "timeout" in path.read_text()]
     second = task.search("second")
     assert {parse_index(text) for text in task.take_judged()} == {2}
     assert "timeout" not in second.manifest()["verdict_counts"]["pool"]
@@ -179,6 +186,7 @@ def test_repeated_executions_are_stored(task: JudgedLetters) -> None:
     (task.folder / "fickle").write_text("+\n-\n+\n" * 50)
     first = task.search("first", **keys)
     assert len(task.take_judged()) == POOL * (4 + 3)
+    task.forget_tables()
     second = task.search("second", **keys)
     assert task.take_judged() == []
     assert second.manifest()["executions"] == first.manifest()["executions"]

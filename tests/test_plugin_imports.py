@@ -33,8 +33,8 @@ def test_edited_helper_module_reruns_the_run(tmp_path: Path) -> None:
         manifest = json.loads((tmp_path / "run/manifest.json").read_text())
         passed = manifest["verdict_counts"]["pool"].get("pass", 0)
         judged, generated = (
-            {path.parent.name for path in tmp_path.glob(f".store/{step}/*/made_from.json")}
-            for step in ("judge", "generate")
+            {path.parent.name for path in tmp_path.glob(f".store/{step}/*/*/made_from.json")}
+            for step in ("judge_chunks", "generate_chunks")
         )
         return judged, passed, len(generated)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +9,7 @@ from transformers import AutoTokenizer
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
+from gapft_harness.engine.run import Run
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples
@@ -94,17 +93,16 @@ def test_refuses_reasoning_without_exact_ids(task: LettersTask) -> None:
 
 
 def read_keys(run: RunDirectory, step: str) -> set[str]:
-    """Return the keys of the stored groups of a step that the pool's table is made of."""
-    made_from = json.loads(json.dumps(run.manifest()["stored"]["pool"]))
-    folder = Path(run.path).parent / ".store" / step
-    return {name for name in made_from if (folder / name.rpartition("/")[2]).exists()}
+    """Return where the parts of a step are stored that the pool's table is made of."""
+    places = Run(run.path).read_output("pool").facts["stored"]
+    return {place for place in places if place.startswith(f"{step}/")}
 
 
 def test_think_end_token_changes_verdicts_but_not_responses(task: LettersTask) -> None:
     plain = select(task, "plain", "does not think")
     ends = select(task, "ends", "does not think", think_end_token="so")
     assert ends.manifest()["task"]["verifier_params"]["think_end_token"] == "so"
-    for step, same in (("generate", True), ("judge", False)):
+    for step, same in (("generate_chunks", True), ("judge_chunks", False)):
         groups = [read_keys(run, step) for run in (plain, ends)]
         assert all(groups)
         assert (groups[0] == groups[1]) is same

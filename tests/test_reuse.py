@@ -59,7 +59,7 @@ def test_moved_folders_are_found_again(task: LettersTask, tmp_path: Path) -> Non
 
 
 def find_stored_files(folder: Path) -> list[Path]:
-    return sorted((folder / ".store/generate").glob("*/*.jsonl"))
+    return sorted((folder / ".store/generate_chunks").glob("*/*/*.jsonl"))
 
 
 def change_text(path: Path) -> None:
@@ -71,12 +71,8 @@ def truncate(path: Path) -> None:
 
 
 def copy_other_chunk(path: Path) -> None:
-    """Replace the file with another chunk's responses."""
-    other = next(
-        file
-        for file in find_stored_files(path.parents[3])
-        if file.parent == path.parent and file != path
-    )
+    """Replace the file with that of another chunk."""
+    other = next(p for p in path.parents[1].glob(f"*/{path.name}") if p != path)
     path.write_bytes(other.read_bytes())
 
 
@@ -91,12 +87,13 @@ def change_verifier(path: Path) -> None:
 @pytest.mark.parametrize(
     ("pattern", "damage"),
     [
-        ("generate/*/*.jsonl", change_text),
-        ("generate/*/*.jsonl", truncate),
-        ("generate/*/*.jsonl", copy_other_chunk),
-        ("judge/*/*.jsonl", truncate),
-        ("generate/*/made_from.json", change_key),
-        ("judge/*/made_from.json", change_verifier),
+        ("generate_chunks/*/*/*.jsonl", change_text),
+        ("generate_chunks/*/*/*.jsonl", truncate),
+        ("generate_chunks/*/*/*.jsonl", copy_other_chunk),
+        ("judge_chunks/*/*/*.jsonl", truncate),
+        ("generate_chunks/*/*/made_from.json", change_key),
+        ("generate_chunks/*/*/made_from.json", copy_other_chunk),
+        ("judge_chunks/*/*/made_from.json", change_verifier),
     ],
 )
 def test_changed_stored_file_is_never_used(
@@ -109,11 +106,11 @@ def test_changed_stored_file_is_never_used(
         path.chmod(0o644)
         damage(path)
         assert path.read_bytes() != content
-        with pytest.raises(UserError, match=path.name):
+        with pytest.raises(UserError, match=path.parent.name):
             search(task, "second")
         path.write_bytes(content)
     path = find_stored_files(tmp_path)[0]
-    path.unlink()
+    shutil.rmtree(path.parent)
     search(task, "second")
     assert len({problem for problem, _ in read_requests(task, "second")}) == 8, "one chunk"
 
@@ -158,7 +155,7 @@ def test_environment_variable_moves_the_store(tmp_path: Path) -> None:
         "run", "demo", "--run-dir", "a", *options, cwd=tmp_path, env={"GAPFT_STORE": str(place)}
     )
     assert done.returncode == 0, done.stderr
-    assert list(place.glob("generate/*/*.jsonl"))
+    assert list(place.glob("generate_chunks/*/*/*.jsonl"))
     assert not (tmp_path / ".store").exists()
     inside = str(tmp_path / "b" / "store")
     done = gapft(
@@ -179,7 +176,8 @@ def test_unused_results_are_listed_and_removed(task: LettersTask, tmp_path: Path
     assert "0.9" in listed.stdout
     done = gapft("store", runs, "--prune", "--yes")
     assert done.returncode == 0, done.stderr
-    assert len(list((runs / ".store/generate").glob("*"))) == 2, "greedy decodes and samples of r0"
+    kept = list((runs / ".store/generate_chunks").glob("[!.]*"))
+    assert len(kept) == 2, "greedy decodes and samples of r0"
     task.run("r2", at="runs/r2", search={**SEARCH, "temperature": 0.2})
     assert read_requests(task, "r2") == []
     task.run("r3", at="runs/r3", search={**SEARCH, "temperature": 0.9})

@@ -18,8 +18,8 @@ from gapft_harness.core.numerics import decides_results, describe_environment
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.hooks.registration import SamplerTraits
-from gapft_harness.stages.generation import made_from
-from gapft_harness.stages.generation.made_from import describe_libraries, describe_sampler
+from gapft_harness.stages import descriptions
+from gapft_harness.stages.descriptions import describe_libraries, describe_sampler
 from tests.kit.tiny_models import write_byte_llama
 
 BACKENDS = ("hf", "vllm")
@@ -191,19 +191,19 @@ def test_visible_gpus_and_library_builds_count(
     for number, name in enumerate(("A", "B")):
         (tmp_path / f"gpus/{number}").mkdir(parents=True)
         (tmp_path / f"gpus/{number}/information").write_text(f"Model: \t {name}\n")
-    monkeypatch.setattr(made_from, "Path", lambda path: tmp_path / str(path).rpartition("/")[2])
+    monkeypatch.setattr(descriptions, "Path", lambda path: tmp_path / str(path).rpartition("/")[2])
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    descriptions = []
+    texts = []
     for visible in (None, "", "0", "1"):
         if visible is not None:
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        descriptions.append(json.dumps(made_from.describe_accelerators()))
-    assert descriptions[:2] == ['["A", "B", "shown: all"]', "[]"]
-    assert len(set(descriptions)) == 4
+        texts.append(json.dumps(descriptions.describe_accelerators()))
+    assert texts[:2] == ['["A", "B", "shown: all"]', "[]"]
+    assert len(set(texts)) == 4
     monkeypatch.setenv("GAPFT_VISIBLE_DEVICES", "all")
-    assert json.dumps(made_from.describe_accelerators()) == descriptions[0], "in a worker"
+    assert json.dumps(descriptions.describe_accelerators()) == texts[0], "in a worker"
     builds: list[Callable[[str], str]] = [lambda name: "2.9.1+cpu", lambda name: "2.9.1+cu128"]
     for build in builds:
-        monkeypatch.setattr(made_from, "find_version", build)
-        descriptions.append(describe_libraries(("torch",))["torch"])
-    assert descriptions[-2:] == ["2.9+cpu", "2.9+cu128"]
+        monkeypatch.setattr(descriptions, "find_version", build)
+        texts.append(describe_libraries(("torch",))["torch"])
+    assert texts[-2:] == ["2.9+cpu", "2.9+cu128"]

@@ -57,7 +57,7 @@ def run_search(run: Path, path: Path, *more: object):
 
 def read_stored(folder: Path) -> dict[Path, bytes]:
     """Read the response files in the store of a folder's runs."""
-    return {path: path.read_bytes() for path in folder.glob(".store/generate/*/[!.]*.jsonl")}
+    return {path: path.read_bytes() for path in folder.glob(".store/generate_chunks/*/*/*.jsonl")}
 
 
 def count_answers(*servers: ToyServer) -> collections.Counter[str]:

@@ -32,7 +32,11 @@ from gapft_harness.run_directory.manifest import list_recorded_include_paths, na
 from gapft_harness.stages.decode import build_decoder
 from gapft_harness.stages.experiment import Experiment, View, load_experiments
 from gapft_harness.stages.search.data import check_splits, hash_problems
-from gapft_harness.stages.search.stage import build_search_step, foresee_search
+from gapft_harness.stages.search.stage import (
+    build_search_step,
+    count_stored_parts,
+    needs_model,
+)
 from gapft_harness.stages.search.trainable import NotTrainable, check_trainable
 from gapft_harness.stages.selection.budgets import describe_planned_budget
 from gapft_harness.stages.selection.stage import list_arms, list_replicate_warnings
@@ -49,7 +53,6 @@ from gapft_harness.stages.train.requirements import (
     list_missing_packages,
     predict_shared,
 )
-from gapft_harness.store.store import Store
 
 #: The last line of a dry run if the run itself can start.
 NOTHING_MISSING = "nothing: this recipe can run"
@@ -305,22 +308,19 @@ def _describe_searches(plan: _Plan, view: View) -> Iterator[str]:
     builder = build_decoder(recipe, plan.task, {}, plan.path, plan.plugins, plan.plugin_files)
     for split in list_splits(recipe):
         problems = plan.problems[split]
-        view.add(planner([build_search_step(builder, split, hash_problems(problems))]))
+        step = build_search_step(builder, split, hash_problems(problems))
+        view.add(planner([step]))
         subject = f"search {split}"
         if split not in planner.new:
             yield f"{subject}: {'in the run' if split in planner.in_run else 'reused'}"
-            continue
-        if logs := recipe.search.list_logs(split):
+        elif logs := recipe.search.list_logs(split):
             yield f"{subject}: takes the responses of {', '.join(logs)}"
-            continue
-        store = Store.for_run(plan.path)
-        forecast = foresee_search(recipe, split, problems, plan.task, plan.plugins, store)
-        if forecast is None:
+        elif needs_model(step):
             yield f"{subject}: known once the model is loaded: its files are not on this machine"
-            continue
-        text = forecast.describe(Path("."))
-        reason = planner.new[split]
-        yield f"{subject}: {text}{f' ({reason})' if reason not in text else ''}"
+        else:
+            text = count_stored_parts(step, problems, open_store(plan.path)).describe()
+            reason = planner.new[split]
+            yield f"{subject}: {text}{f' ({reason})' if reason else ''}"
 
 
 def _describe_arms(plan: _Plan, view: View) -> Iterator[str]:

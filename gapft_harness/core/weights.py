@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.files import sha256
+from gapft_harness.core.digests import hash_file
 
 #: Patterns of weight files.
 WEIGHTS = ("*.safetensors", "*.bin")
@@ -63,16 +63,6 @@ def weights_hash(folder: Path) -> str:
 
     Args:
         folder: the folder of a model or an adapter.
-    """
-    return hash_weights(folder, sha256)
-
-
-def hash_weights(folder: Path, hash_file: Callable[[Path], str]) -> str:
-    """Return what ``weights_hash`` returns, with another way to hash one file.
-
-    Args:
-        folder: of a model or an adapter.
-        hash_file: gives a file's SHA-256, in hexadecimal.
     """
     digest = hashlib.sha256()
     for file in sorted({file for pattern in WEIGHTS for file in folder.glob(pattern)}):

@@ -1,4 +1,4 @@
-"""A step: a pure function, and everything that its output depends on."""
+"""A step: a pure function, and everything that its output depends on; and parts of outputs."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Step:
         """The hash of ``made_from``."""
         return content_hash(self.made_from)
 
-    @property
+    @cached_property
     def place(self) -> str:
         """The folder of its output in a store, ``FUNCTION/KEY``."""
         return f"{self._short_name}/{self.key}"
@@ -126,6 +126,29 @@ class Step:
     def is_bundled(self) -> bool:
         """Whether the function is this package's; a plugin's is known by the hash of its code."""
         return self.function_name.startswith("gapft_harness.")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of an output, which is stored alone so that other outputs share it.
+
+    Attributes:
+        step: what all parts of its kind have in common.
+        settings: JSON values that tell which part it is.
+    """
+
+    step: Step
+    settings: Mapping[str, Json]
+
+    @property
+    def made_from(self) -> dict[str, Json]:
+        """The content of its key."""
+        return {**self.step.made_from, "part": dict(self.settings)}
+
+    @cached_property
+    def place(self) -> str:
+        """The folder of its output in a store, ``FUNCTION/KEY OF STEP/KEY``."""
+        return f"{self.step.place}/{content_hash(self.made_from)}"
 
 
 def _list_outputs(given: Input) -> Iterator[Output | Unknown]:

@@ -1,17 +1,20 @@
 """The store: outputs of steps under their keys, in a folder that several runs share.
 
 ``FUNCTION/KEY/`` has the output and ``made_from.json``, with the content of the key, the facts and
-the output's hash. The folder is written under another name and renamed: it is complete or absent,
-and the first commit stays. Whoever makes an output holds a lock, which ends with its process.
+the output's hash; ``FUNCTION/KEY/KEY/`` has those of a part. The folder is written under another
+name and renamed: it is complete or absent, and the first commit stays. Whoever makes an output
+holds a lock, which ends with its process.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any, Final, TypeVar
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.files import (
@@ -21,12 +24,15 @@ from gapft_harness.core.files import (
     sha256_cached,
     sync_folder,
     sync_tree,
-    write_json,
 )
 from gapft_harness.core.identities import content_hash
 from gapft_harness.engine.outputs import Facts, Json, Output
-from gapft_harness.engine.step import Step
-from gapft_harness.store.store import STORE_VARIABLE, find_store_folder, read_json
+from gapft_harness.engine.step import Part, Step
+
+T = TypeVar("T")
+
+#: The environment variable that names the store's folder.
+STORE_VARIABLE: Final = "GAPFT_STORE"
 
 MADE_FROM, OUTPUT = "made_from.json", "output"
 
@@ -37,7 +43,15 @@ def open_store(run_path: Path) -> Store:
     Raises:
         UserError: ``GAPFT_STORE`` is inside the run directory.
     """
-    return Store(find_store_folder(run_path))
+    run = run_path.resolve()
+    variable = os.environ.get(STORE_VARIABLE)
+    root = Path(variable).resolve() if variable else run.parent / ".store"
+    if root == run or run in root.parents:
+        raise UserError(
+            f"{STORE_VARIABLE}={variable}: is inside the run directory {run_path}; "
+            "set a folder outside it, which several runs can share"
+        )
+    return Store(root)
 
 
 class Store:
@@ -55,8 +69,8 @@ class Store:
         folder = self.root / place
         return (folder / MADE_FROM).is_file() and any(folder.glob(f"{OUTPUT}*"))
 
-    def find(self, step: Step) -> Output | None:
-        """Return a step's output after checking its content; None if there is none.
+    def find(self, step: Step | Part) -> Output | None:
+        """Return the output of a step, or a part, after checking its content; None without one.
 
         Raises:
             UserError: it was changed after it was stored.
@@ -65,7 +79,7 @@ class Store:
         return self.find_place(step.place)
 
     def find_place(self, place: str) -> Output | None:
-        """Return the output of a place (``FUNCTION/KEY``); see ``find``."""
+        """Return the output of a place (``FUNCTION/KEY``, or that of a part); see ``find``."""
         folder = self.root / place
         if not self.has(place):
             return None
@@ -107,6 +121,21 @@ class Store:
                 raise self._not_writable_error(path, error) from error
             yield is_held
 
+    def claim_each(self, items: Iterable[T], find_place: Callable[[T], str]) -> Generator[T]:
+        """Yield each item while its place is claimed; those that others make now come last.
+
+        Close the iterator (``contextlib.closing``), so that an error does not leave a claim held.
+        """
+        for wait in (False, True):
+            postponed = []
+            for item in items:
+                with self.claim(find_place(item), wait=wait) as is_held:
+                    if is_held:
+                        yield item
+                    else:
+                        postponed.append(item)
+            items = postponed
+
     @contextlib.contextmanager
     def write(self, place: str, suffix: str = "") -> Iterator[Path]:
         """Yield the path to write an output to; what is not committed is removed at the end.
@@ -145,15 +174,13 @@ class Store:
         """
         folder, final = path.parent, self.root / place
         digest = sha256_cached(path)
-        write_json(
-            folder / MADE_FROM,
-            {
-                "key": made_from,
-                "facts": facts,
-                "digest": digest,
-                "sha256": content_hash([facts, digest]),
-            },
-        )
+        record = {
+            "key": made_from,
+            "facts": facts,
+            "digest": digest,
+            "sha256": content_hash([facts, digest]),
+        }
+        (folder / MADE_FROM).write_text(json.dumps(record, indent=1), encoding="utf-8")
         sync_tree(folder)
         for file in filter(Path.is_file, folder.rglob("*")):
             file.chmod(0o444)
@@ -224,6 +251,21 @@ def _clear_folder(folder: Path) -> None:
     for path in folder.iterdir():
         if not path.name.startswith(".") or path.name.endswith(PARTIAL):
             remove_path(path)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object of a stored output.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise _damaged_error(path.parent, f"{path.name} ({error})") from error
+    if not isinstance(content, dict):
+        raise _damaged_error(path.parent, path.name)
+    return content
 
 
 def _damaged_error(folder: Path, what: str) -> UserError:

@@ -27,7 +27,7 @@ from gapft_harness.outcomes.verdicts import Verdicts, encode_answers
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import JudgedResponse, read_judged, read_problems
-from gapft_harness.stages.generation.sealing import count_tokens
+from gapft_harness.stages.generation.table import count_tokens
 
 if TYPE_CHECKING:
     from gapft_harness.lm_eval_bridge.stock import StockTask

@@ -148,7 +148,6 @@ _SECTIONS_BY_FOLDER = {
         "drawn",
         "judged_by",
         "executions",
-        "stored",
     ),
 }
 

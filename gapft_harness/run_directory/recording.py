@@ -87,7 +87,6 @@ def record_judging(manifest: Manifest, name: str, facts: dict[str, Any]) -> None
         ("drawn", "drawn"),
         ("judged_by", "judged_by"),
         ("executions", "executions"),
-        ("stored", "stored"),
     ):
         if key in facts:
             cast(dict[str, Any], manifest).setdefault(section, {})[name] = facts[key]

@@ -17,8 +17,9 @@ from typing import Any
 from gapft_harness.core.identities import content_hash
 from gapft_harness.core.records import SOURCE, Adapter, Arm, Decoding
 from gapft_harness.core.streams import SampleStreams
-from gapft_harness.engine.outputs import NOT_HERE, OWN_RUN_ONLY, Output
+from gapft_harness.engine.outputs import Output
 from gapft_harness.engine.step import Input, Step
+from gapft_harness.engine.store import Store, open_store
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import (
     Executor,
@@ -31,36 +32,24 @@ from gapft_harness.hooks.registration import ExecutorTraits, SamplerTraits
 from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
 from gapft_harness.run_directory.recording import require_same_source
 from gapft_harness.run_directory.tables import read_problems
-from gapft_harness.stages.generation.generation import (
-    TableInputs,
-    build_deployment_decoding,
-    build_sample_phases,
-    build_sampled_decoding,
-    build_single_phase,
-    generate_and_judge,
-    read_decoding,
-)
-from gapft_harness.stages.generation.made_from import (
+from gapft_harness.stages.descriptions import (
     describe_adapter,
     describe_judging_machine,
     describe_sampler,
     describe_sampling_machine,
-    describe_unloaded_sampler,
     describe_verifier,
     hash_code,
     select_reported_model,
 )
-from gapft_harness.store.store import Store
+from gapft_harness.stages.generation.chunks import (
+    build_deployment_decoding,
+    build_sample_phases,
+    build_sampled_decoding,
+    build_single_phase,
+    read_decoding,
+)
+from gapft_harness.stages.generation.generation import Decodes, generate_and_judge
 from gapft_harness.verification.judging import closing_verifier
-
-#: The verdicts that a later try may replace: a table with one of them stays in its run.
-UNDECIDED = ("timeout", "error")
-
-#: What a table of decodes tells about its responses; other facts depend on the run.
-TABLE_FACTS = (
-    "verdicts", "finish_reasons", "drawn", "judged_by", "executions", "warnings", "stored",
-)  # fmt: skip
-
 
 #: What sampler and verifier depend on besides the recipe: parts of their descriptions, by kind.
 Machine = Mapping[str, Mapping[str, Any]]
@@ -136,7 +125,7 @@ def build_decoder(
     )
     operational = {
         "plugin_files": list(plugin_files),
-        "store": str(Store.for_run(run).root),
+        "store": str(open_store(run).root),
         "run": str(run.resolve()),
     }
     return DecodeBuilder(recipe, task, source, plugins, machine, operational, has_own_process)
@@ -246,8 +235,6 @@ class DecodeBuilder:
 
         What is not known on this machine stays open.
         """
-        if not self.plugins.has("sampler", settings.backend):
-            return {**describe_unloaded_sampler(settings), "adapter": {"arm": NOT_HERE}}
         loaded = Adapter(arm, str(adapter.path)) if arm and adapter else None
         sampler, is_known = describe_sampler(settings, self.plugins, loaded)
         if not is_known and self.source:
@@ -338,42 +325,37 @@ def decode(
         if samples
         else [build_single_phase(table_decoding)]
     )
-    task = {
-        "verifier": verifier["name"],
-        "verifier_params": verifier_params,
-        "episode": episode,
-    }
     with _open_adapter(adapter, Arm(*arm), scale, output) as loaded:
         sampler_parts = dict(described["sampler"])
-        if loaded is not None and scale != 1:
-            # the key of this step has the scale; those of its parts have what the sampler loads
-            sampler_parts["adapter"] = {
-                **sampler_parts["adapter"],
-                **describe_adapter(Path(loaded.path)),
-            }
-        facts = generate_and_judge(
-            TableInputs(
-                SamplerSettings(**sampler_settings),
-                chunk,
-                task,
-                Store(Path(store)),
-                run,
-                lambda model: require_same_source(source, model, Arm(*arm).name),
-                loaded,
+        if scale != 1:
+            sampler_parts["scale"] = scale
+
+        def require_model(model: Mapping[str, Any]) -> None:
+            # a stored description may have another path
+            known = {**model, "pretrained": source.get("pretrained")}
+            require_same_source(source, known, Arm(*arm).name)
+
+        return generate_and_judge(
+            Decodes(
                 sampler_parts,
                 described["verifier"],
+                chunk,
+                SampleStreams(**streams) if streams else SampleStreams(0, "decode", split),
+                episode["attempts"],
+                episode["executions"],
             ),
             members,
             phases,
             output,
-            plugins,
-            plugins.create_verifier(verifier["name"], verifier_params),
-            streams=SampleStreams(**streams) if streams else SampleStreams(0, "decode", split),
+            store=Store(Path(store)),
+            run=run,
+            load_sampler=lambda: plugins.create_sampler(
+                SamplerSettings(**sampler_settings), loaded
+            ),
+            require_same_model=require_model,
+            verifier=plugins.create_verifier(verifier["name"], verifier_params),
             progress=progress,
         )
-    kept = {key: facts[key] for key in TABLE_FACTS if key in facts}
-    is_undecided = any(facts["verdicts"].get(status) for status in UNDECIDED)
-    return {**kept, OWN_RUN_ONLY: True} if is_undecided else kept
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS
 from gapft_harness.stages.context import require_selected
 from gapft_harness.stages.experiment.view import View
-from gapft_harness.stages.generation.generation import read_decoding
+from gapft_harness.stages.generation.chunks import read_decoding
 from gapft_harness.stages.search.stage import list_search_steps
 from gapft_harness.stages.search.states import Window
 from gapft_harness.stages.selection.choosing import count_condition_slots, count_slots

@@ -19,10 +19,9 @@ from trl import GRPOConfig, GRPOTrainer
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.streams import derive_key
-from gapft_harness.core.weights import find_hub_commit, find_weights_folder
+from gapft_harness.core.weights import find_hub_commit, find_weights_folder, weights_hash
 from gapft_harness.hooks.protocols import SearchedPool, TrainingJob
 from gapft_harness.recipe.sections import Training
-from gapft_harness.store.digests import Digests
 from gapft_harness.training.adapter import save_adapter
 from gapft_harness.training.devices import check_dtype, choose_device
 from gapft_harness.training.groups import (
@@ -75,7 +74,7 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
     check_targets(meta_model, settings)
     if is_larger_than_gpu(meta_model, settings, device):
         raise UserError(f"{job.arm.name}: the trainer grpo needs a base that fits one GPU")
-    base_hash = Digests().hash_weights(find_weights_folder(job.model_args))
+    base_hash = weights_hash(find_weights_folder(job.model_args))
     if job.base_sha256 is not None and base_hash != job.base_sha256:
         raise UserError(
             f"{job.arm.name}: model {job.model_args['pretrained']} differs from the searched one; "

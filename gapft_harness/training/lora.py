@@ -16,10 +16,9 @@ from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.memory import measure_free_memory
 from gapft_harness.core.records import Budget
 from gapft_harness.core.streams import derive_key
-from gapft_harness.core.weights import find_hub_commit, find_weights_folder
+from gapft_harness.core.weights import find_hub_commit, find_weights_folder, weights_hash
 from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.recipe.sections import Training
-from gapft_harness.store.digests import Digests
 from gapft_harness.training.adapter import save_adapter
 from gapft_harness.training.attention import describe_attention
 from gapft_harness.training.devices import check_dtype, choose_device
@@ -220,7 +219,7 @@ def _load_model(job: TrainingJob, settings: Training, plans: Sequence[_ArmPlan])
         used_gpus = [torch.device("cuda", i) for i in range(torch.cuda.device_count())]
     check_memory(estimate, sum(map(measure_free_memory, used_gpus)), device)
     model = load_base(job.model_args, settings, "auto" if is_spread else None)
-    base_hash = Digests().hash_weights(find_weights_folder(job.model_args))
+    base_hash = weights_hash(find_weights_folder(job.model_args))
     if job.base_sha256 is not None and base_hash != job.base_sha256:
         raise UserError(
             f"{job.arm.name}: model {job.model_args['pretrained']} differs from the searched one: "

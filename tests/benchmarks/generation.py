@@ -21,8 +21,11 @@ from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.recipe.recipe import resolve_model
-from gapft_harness.stages.generation.chunks import DecodePhase
-from gapft_harness.stages.generation.generation import build_sample_phases, build_single_phase
+from gapft_harness.stages.generation.chunks import (
+    DecodePhase,
+    build_sample_phases,
+    build_single_phase,
+)
 from tests.benchmarks.measure import Figure, list_models, read_vocabulary_size, time_in_turn
 from tests.generated import generate_missing
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gapft_harness.store.store import STORE_VARIABLE
+from gapft_harness.engine.store import STORE_VARIABLE
 
 #: The environment variable with the folders of real models, separated as in ``PATH``.
 MODELS = "GAPFT_BENCH_MODELS"

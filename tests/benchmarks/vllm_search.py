@@ -15,7 +15,7 @@ from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.recipe.recipe import resolve_model
-from gapft_harness.stages.generation.generation import build_sample_phases, build_single_phase
+from gapft_harness.stages.generation.chunks import build_sample_phases, build_single_phase
 from tests.benchmarks.measure import Figure, time_in_turn
 from tests.generated import generate_missing
 from tests.kit.tiny_models import write_byte_llama

@@ -98,11 +98,7 @@ def make_unusable_store(folder: Path, kind: str) -> Iterator[Path]:
             yield folder / "disk" / "store"
             remount(folder / "disk", "rw")
         return
-    if kind == "of another format":
-        store.mkdir()
-        (store / "store.json").write_text('{"format": 99}')
-    else:
-        store.write_text("")
+    store.write_text("")
     yield store / "below" if kind == "below a file" else store
 
 
@@ -110,7 +106,6 @@ _STORES = [
     pytest.param("read-only", marks=pytest.mark.thorough),
     "below a file",
     "a file",
-    "of another format",
 ]
 
 

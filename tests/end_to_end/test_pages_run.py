@@ -74,12 +74,10 @@ def test_slurm_scripts_work(tmp_path: Path) -> None:
 def count_responses(store: Path) -> Counter[str]:
     """Count the responses of searches in a store by the run that they were generated for."""
     counts = Counter[str]()
-    for file in store.glob("generate/*/*.jsonl"):
-        key = json.loads((file.parent / "made_from.json").read_text())["key"]
-        with file.open() as lines:
-            head = json.loads(lines.readline())
-        if key["sampler"]["adapter"] is None:
-            counts[head["run"]] += head["responses"]
+    for file in store.glob("generate_chunks/*/*/made_from.json"):
+        record = json.loads(file.read_text())
+        if record["key"]["settings"]["sampler"]["adapter"] is None:
+            counts[record["facts"]["run"]] += record["facts"]["responses"]
     return counts
 
 

@@ -134,12 +134,13 @@ def test_every_read_is_declared(tmp_path: Path) -> None:
         },
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    keys = [
-        json.loads(file.read_text())["key"] for file in tmp_path.glob(".store/*/*/made_from.json")
-    ]
+    files = [*tmp_path.glob(".store/*/*/made_from.json")]
+    files += tmp_path.glob(".store/*/*/*/made_from.json")
+    keys = [json.loads(file.read_text())["key"] for file in files]
     for key in keys:
-        key.setdefault("step", str(key.get("function")).rpartition(":")[2])
-    assert {key["step"] for key in keys} >= {"generate", "judge", "train", "search_split"}
+        key["step"] = key["function"].rpartition(":")[2]
+    made = {key["step"] for key in keys}
+    assert made >= {"generate_chunks", "judge_chunks", "train", "search_split"}
 
     def undeclared(name: str) -> bool:
         file = Path(name)
@@ -149,15 +150,15 @@ def test_every_read_is_declared(tmp_path: Path) -> None:
         if inside in ("run", ".store", "shim", "reads.log", "recipe.yaml"):
             return False
         if inside == "model":
-            steps = {"generate", "train"}
+            steps = {"generate_chunks", "train"}
             return any(sha256(file) not in list_texts(key) for key in keys if key["step"] in steps)
         if inside == "tasks":  # keys contain their content as prompts and golds
             return file.name not in ("letters.yaml", "pool.jsonl", "audit.jsonl")
         return inside not in ("plugin.py", "helpers_here.py")
 
-    files = set(read_log(log, "file"))
-    assert {str(tmp_path / name) for name in ("model/model.safetensors", "plugin.py")} <= files
-    assert [name for name in sorted(files) if undeclared(name)] == []
+    read = set(read_log(log, "file"))
+    assert {str(tmp_path / name) for name in ("model/model.safetensors", "plugin.py")} <= read
+    assert [name for name in sorted(read) if undeclared(name)] == []
     elsewhere = [
         name
         for name in sorted(files)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -24,7 +25,7 @@ from gapft_harness.engine.outputs import NotKnownYet, Output, Unknown, hash_cont
 from gapft_harness.engine.planner import Planner
 from gapft_harness.engine.run import RECORDS, Run
 from gapft_harness.engine.runner import Runner
-from gapft_harness.engine.step import Step
+from gapft_harness.engine.step import Part, Step
 from gapft_harness.engine.store import MADE_FROM, Store, remove_path
 from tests.engine import step_functions as functions
 from tests.kit.recording_run import InProcessExecutor
@@ -543,3 +544,30 @@ def test_type_and_order_of_columns_count(tmp_path: Path) -> None:
     for number, table in enumerate(tables):
         pq.write_table(table, tmp_path / f"{number}.parquet")
     assert len({hash_content(tmp_path / f"{number}.parquet") for number in range(3)}) == 3
+
+
+def test_parts_are_found_by_their_own_key(place: Place) -> None:
+    store = place.store
+    step = Step("texts", functions.write_text, settings={"text": "a"})
+    parts = [Part(step, {"chunk": number}) for number in range(2)]
+    assert {part.place.rpartition("/")[0] for part in parts} == {step.place}
+    first, second = parts
+    with store.claim(first.place), store.write(first.place, ".txt") as path:
+        path.write_text("responses")
+        store.commit(path, first.place, first.made_from, {"seconds": 2})
+    output = store.find(first)
+    assert output is not None
+    assert (output.path.read_text(), output.facts) == ("responses", {"seconds": 2})
+    assert store.find(second) is None
+    assert store.find(step) is None
+
+
+def test_what_others_make_comes_last(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    with contextlib.ExitStack() as other:
+        other.enter_context(store.claim("made/first"))
+        turns = store.claim_each(["made/first", "made/second"], str)
+        with contextlib.closing(turns):
+            assert next(turns) == "made/second"
+            other.close()
+            assert next(turns) == "made/first"

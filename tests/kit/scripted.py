@@ -18,12 +18,9 @@ from gapft_harness.hooks.protocols import (
 )
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.stages.generation.chunks import DecodePhase
+from gapft_harness.stages.generation.chunks import DecodePhase, build_search_phases
 from gapft_harness.stages.generation.episodes import Episodes
-from gapft_harness.stages.generation.generation import (
-    build_search_phases,
-)
-from gapft_harness.stages.generation.stored_files import StoredResponses
+from gapft_harness.stages.generation.lines import Responses
 from tests.generated import generate_missing
 
 K = 5
@@ -130,7 +127,7 @@ def draw(
     verifier: PrefixVerifier,
     episodes: Episodes | None = None,
     progress: ReportProgress = report_nothing,
-) -> StoredResponses:
+) -> Responses:
     return generate_missing(
         folder, problems, build_phases(recipe), sampler, progress=progress, episodes=episodes,
         verifier=verifier,

@@ -252,11 +252,12 @@ def test_killed_run_does_not_stop_another_run_of_the_store(
 
 def is_searched_part(path: Path) -> bool:
     """Whether a stored file has responses of a search, a part of a stored output."""
-    if path.parts[-3] != "generate" or path.suffix != ".jsonl":
+    if path.parts[-4] != "generate_chunks" or path.suffix != ".jsonl":
         return False
-    key: dict[str, Any] = json.loads((path.parent / "made_from.json").read_text())["key"]
-    purpose = (key.get("streams") or {}).get("purpose", "search")
-    return key["sampler"]["adapter"] is None and purpose == "search"
+    record: dict[str, Any] = json.loads((path.parent / "made_from.json").read_text())
+    settings = record["key"]["settings"]
+    purpose = settings.get("streams", {}).get("purpose", "search")
+    return settings["sampler"]["adapter"] is None and purpose == "search"
 
 
 @pytest.mark.thorough
@@ -268,7 +269,8 @@ def test_torn_stored_file_is_refused_then_made_again(
     store = Path(shutil.copytree(whole.folder / ".store", run.folder / ".store"))
     files = [path for path in sorted(store.rglob("*")) if path.is_file() and path.stat().st_size]
     outputs = {path.relative_to(store).parts[0]: path for path in files if path.parent != store}
-    for path in (path for kind, path in outputs.items() if kind not in ("generate", "judge")):
+    parts = ("generate_chunks", "judge_chunks")
+    for path in (path for kind, path in outputs.items() if kind not in parts):
         content = path.read_bytes()
         path.chmod(0o644)
         path.write_bytes(content[:-7])
@@ -278,7 +280,7 @@ def test_torn_stored_file_is_refused_then_made_again(
         assert path.relative_to(store).parts[1] in done.stderr.replace("\n", ""), done.stderr
         assert "Traceback" not in done.stderr
         path.write_bytes(content)
-    next(path for path in files if is_searched_part(path)).unlink()
+    shutil.rmtree(next(path for path in files if is_searched_part(path)).parent)
     shutil.rmtree(store / "search_split")
     shutil.rmtree(run.path)
     run.finish()

@@ -17,6 +17,7 @@ from accelerate import tracking
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import sha256
+from gapft_harness.engine.store import STORE_VARIABLE
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.reading import load_recipe
 from gapft_harness.run_directory.directory import RunDirectory
@@ -24,7 +25,6 @@ from gapft_harness.stages.context import Context
 from gapft_harness.stages.pipeline import run_train_stage
 from gapft_harness.stages.train import requirements
 from gapft_harness.stages.verify.run import verify
-from gapft_harness.store.store import STORE_VARIABLE
 from tests.kit.command import succeed
 from tests.kit.letters import prepare_letters_run
 from tests.kit.recording_run import InProcessExecutor

@@ -24,34 +24,36 @@ def command(
 ) -> None:
     """List stored responses, verdicts and adapters with the runs that use them."""
     from gapft_harness.cli.commands.list_ import print_columns
-    from gapft_harness.store.inventory import find_runs, list_groups, remove_groups
-    from gapft_harness.store.store import Store
+    from gapft_harness.engine.inventory import find_runs, list_stored, remove_stored
+    from gapft_harness.engine.store import open_store
 
     if not folder.is_dir():
         raise UserError(f"{folder}: folder not found; expected one with run folders, such as runs")
-    store = Store.for_run(folder / "run")
-    groups = list_groups(store, find_runs(folder))
-    if not groups:
+    store = open_store(folder / "run")
+    works = list_stored(store, find_runs(folder))
+    if not works:
         typer.echo(f"{store.root}: the store is empty")
         return
     print_columns(
         [
-            (g.description, g.count_text, _format_size(g.size), ", ".join(g.users) or "no run")
-            for g in groups
+            (w.description, w.count_text, _format_size(w.size), ", ".join(w.users) or "no run")
+            for w in works
         ]
     )
-    unused = [group for group in groups if not group.users]
-    size = _format_size(sum(group.size for group in unused))
+    unused = [work for work in works if not work.users]
+    size = _format_size(sum(work.size for work in unused))
     if not prune:
-        typer.echo(f"{store.root}: {len(groups)} groups; no run in {folder} uses {size} of it")
+        typer.echo(f"{store.root}: no run in {folder} uses {size} of it")
         return
     if not unused:
-        typer.echo(f"{store.root}: nothing to remove; a run in {folder} uses each group")
+        typer.echo(f"{store.root}: nothing to remove; runs in {folder} use all of it")
         return
-    question = f"Remove {len(unused)} groups, {size}, that no run in {folder} uses?"
+    question = (
+        f"Remove {len(unused)} of {len(works)} entries, {size}, that no run in {folder} uses?"
+    )
     if not yes and not typer.confirm(question, default=False, err=True):
         raise UserError("--prune: not confirmed; nothing was removed")
-    remove_groups(unused)
+    remove_stored(unused)
     typer.echo(f"removed {size}")
 
 

@@ -10,7 +10,6 @@ from typing import Any
 from gapft_harness.core.extras import find_version
 from gapft_harness.core.records import Adapter
 from gapft_harness.core.weights import find_hub_commit, find_weights_folder, weights_hash
-from gapft_harness.store.digests import Digests
 
 _LIBRARIES = ("lm_eval", "torch", "transformers", "peft", "tokenizers")
 
@@ -28,7 +27,7 @@ def describe_model(
         "backend": "hf",
         "pretrained": arguments["pretrained"],
         "revision": find_hub_commit(arguments),
-        "weights_sha256": Digests().hash_weights(find_weights_folder(arguments)),
+        "weights_sha256": weights_hash(find_weights_folder(arguments)),
         "architecture": type(lm.model).__name__,
         "parameters": int(lm.model.num_parameters()),
         "dtype": str(lm.model.dtype).removeprefix("torch."),
@@ -58,7 +57,7 @@ def describe_engine(
         "backend": "vllm",
         "pretrained": arguments["pretrained"],
         "revision": find_hub_commit(arguments),
-        "weights_sha256": Digests().hash_weights(find_weights_folder(arguments)),
+        "weights_sha256": weights_hash(find_weights_folder(arguments)),
         "architecture": config.model_config.architecture,
         "dtype": str(config.model_config.dtype).removeprefix("torch."),
         "device": current_platform.device_type,

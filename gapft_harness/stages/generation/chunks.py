@@ -1,15 +1,17 @@
-"""Chunks of problems, and the places of each phase's files in the store."""
+"""The decodes of a table: which responses each problem gets, in which parts they are stored."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
-from gapft_harness.core.identities import content_hash
-from gapft_harness.core.records import Decoding, Problem
-from gapft_harness.store.store import StoreGroup
+from gapft_harness.core.records import BLOCK, GREEDY, Decoding, Problem
+from gapft_harness.core.streams import derive_key
+from gapft_harness.engine.outputs import Output
+from gapft_harness.engine.step import Part
+from gapft_harness.engine.store import Store
+from gapft_harness.recipe.sections import Search
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,107 +19,125 @@ class DecodePhase:
     """Responses that every problem of a chunk gets and that are stored together.
 
     Attributes:
-        name: the suffix of the names of their files.
         decoding: the decoding of samples or of a repeat (``Decoding.for_index``).
-        indices: ``GREEDY``, a repeat's index, sample numbers, or ``GREEDY`` and sample numbers.
+        indices: ``GREEDY``, sample numbers, or ``GREEDY`` and sample numbers.
     """
 
-    name: str
     decoding: Decoding
     indices: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some problems with the places of their responses or verdicts in the store.
+    """Some problems with the parts that their responses or verdicts are stored in.
 
     Attributes:
         members: the problems.
-        places: the group and file name of each phase, in the order of generation.
+        parts: the part of each phase, in the order of generation.
     """
 
     members: Sequence[Problem]
-    places: Mapping[DecodePhase, tuple[StoreGroup, str]]
+    parts: Mapping[DecodePhase, Part]
 
     @property
-    def key(self) -> str:
-        """The prefix of the names of its response files, if they do not depend on a verifier."""
-        return content_hash([[p.id, p.prompt, [*p.turns]] for p in self.members])
+    def place(self) -> str:
+        """The place whose claim allows to make its parts."""
+        return next(iter(self.parts.values())).place
 
-    @classmethod
-    def place_files(
-        cls,
-        members: Sequence[Problem],
-        groups: Mapping[DecodePhase, StoreGroup],
-        episodes: bool = False,
-    ) -> Chunk:
-        """Build a chunk; its files are named after the problems and their prompts.
-
-        Args:
-            members: the problems.
-            groups: the group of each phase's responses.
-            episodes: whether generation depends on a verifier.
-        """
-        prompts_hash = content_hash([[p.id, p.prompt, [*p.turns]] for p in members])
-        golds_hash = content_hash(
-            [prompts_hash, [p.gold for p in members]]
-        )  # a verifier also reads golds
-        key = golds_hash if episodes else prompts_hash
-        return cls(
-            members,
-            {phase: (group, f"{key}.{phase.name}.jsonl") for phase, group in groups.items()},
-        )
-
-    def find_path(self, phase: DecodePhase) -> Path:
-        """Return the path of a phase's file."""
-        group, name = self.places[phase]
-        return group.folder / name
-
-    def list_missing(self) -> list[DecodePhase]:
+    def list_missing(self, store: Store) -> list[DecodePhase]:
         """List the phases that are not stored yet."""
-        return [phase for phase in self.places if not self.find_path(phase).exists()]
+        return [phase for phase, part in self.parts.items() if not store.has(part.place)]
 
-    @contextlib.contextmanager
-    def claim_files(self, *, wait: bool) -> Iterator[bool]:
-        """Hold the claim to make its files; see ``StoreGroup.claim_file``."""
-        group, name = next(iter(self.places.values()))
-        with group.claim_file(name, wait=wait) as is_held:
-            yield is_held
+    def find_parts(self, store: Store) -> dict[DecodePhase, Output]:
+        """Return the stored parts after checking their content.
 
-
-#: A chunk, and its phases that were missing when it was checked.
-Work = tuple[Chunk, list[DecodePhase]]
+        Raises:
+            UserError: a part was changed after it was stored.
+        """
+        outputs = {phase: store.find(part) for phase, part in self.parts.items()}
+        return {phase: output for phase, output in outputs.items() if output is not None}
 
 
-def iterate_claimed(work: Sequence[Work]) -> Generator[Work]:
-    """Yield each chunk while its claim is held.
+def read_decoding(task: Mapping[str, Any]) -> Decoding:
+    """Read the greedy deployment decode from a task's facts in the manifest."""
+    return Decoding(False, task["decoding"]["max_gen_toks"], tuple(task["decoding"]["until"]))
 
-    Chunks that another command works on are postponed, and awaited at the end. Close the iterator
-    (``contextlib.closing``), so that an error does not leave a claim held.
+
+def build_deployment_decoding(greedy: Decoding, search: Search) -> Decoding:
+    """Build the decoding of the deployment decode: the greedy one, or sampled once.
+
+    Args:
+        greedy: the greedy decode, with limit and stop strings.
+        search: the recipe's section.
     """
-    for wait in (False, True):
-        postponed = []
-        for chunk, missing_phases in work:
-            with chunk.claim_files(wait=wait) as is_held:
-                if is_held:
-                    yield chunk, missing_phases
-                else:
-                    postponed.append((chunk, missing_phases))
-        work = postponed
+    if (deployment := search.deployment) is None:
+        return greedy
+    return Decoding(
+        True,
+        greedy.max_gen_toks,
+        greedy.until,
+        deployment.temperature,
+        deployment.top_p,
+        deployment.top_k,
+        samples_deployment=True,
+    )
 
 
-def list_groups(chunks: Iterable[Chunk]) -> list[StoreGroup]:
-    """List the groups of chunks, each once."""
-    groups = {group.name: group for chunk in chunks for group, _ in chunk.places.values()}
-    return list(groups.values())
+def build_sampled_decoding(greedy: Decoding, search: Search) -> Decoding:
+    """Build the decoding of samples, with limit and stop strings of the greedy decode."""
+    return Decoding(
+        True, greedy.max_gen_toks, greedy.until, search.temperature, search.top_p, search.top_k
+    )
 
 
-def require_unedited_groups(groups: Iterable[StoreGroup]) -> None:
-    """Check the records of stored groups before they are used.
+def build_single_phase(decoding: Decoding) -> DecodePhase:
+    """Build the phase of one deployment decode with this decoding."""
+    return DecodePhase(decoding, (GREEDY,))
 
-    Raises:
-        UserError: a group's ``made_from.json`` was edited.
+
+def build_sample_phases(decoding: Decoding, samples: int) -> list[DecodePhase]:
+    """Build the phases of a number of samples, without a greedy decode.
+
+    Args:
+        decoding: the samples' decoding.
+        samples: the number of samples of each problem.
     """
-    for group in groups:
-        if group.exists():
-            group.read_facts()
+    blocks = [range(first, min(first + BLOCK, samples)) for first in range(0, samples, BLOCK)]
+    return [DecodePhase(decoding, tuple(block)) for block in blocks]
+
+
+def build_search_phases(greedy: Decoding, search: Search) -> list[DecodePhase]:
+    """Build the phases of a search: the deployment decode, and samples in blocks.
+
+    Args:
+        greedy: the greedy decode, with limit and stop strings.
+        search: the recipe's section.
+    """
+    return [
+        build_single_phase(build_deployment_decoding(greedy, search)),
+        *build_sample_phases(build_sampled_decoding(greedy, search), search.k),
+    ]
+
+
+def count_chunk_problems(chunk: int, phases: Sequence[DecodePhase]) -> int:
+    """Return the number of problems in a chunk: ``search.chunk``, or ``BLOCK`` times as many.
+
+    Chunks with one response per problem are larger. So they have as many responses as other chunks:
+    batches are full, and a killed command loses about the same amount of work.
+    """
+    is_single = all(len(phase.indices) == 1 for phase in phases)
+    return chunk * BLOCK if is_single else chunk
+
+
+def divide_into_chunks(problems: Sequence[Problem], chunk: int) -> list[list[Problem]]:
+    """Divide problems into chunks, in the order in which a limit selects problems.
+
+    So a larger limit keeps all full chunks of a smaller one. Within a chunk, longer prompts come
+    first, so that batches have prompts of similar length. A worker gets complete chunks, so the
+    number of workers does not change responses.
+    """
+    ordered = sorted(problems, key=lambda problem: (derive_key("limit", problem.id), problem.id))
+    return [
+        sorted(ordered[start : start + chunk], key=lambda member: (-len(member.prompt), member.id))
+        for start in range(0, len(ordered), chunk)
+    ]

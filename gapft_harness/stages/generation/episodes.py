@@ -7,17 +7,16 @@ bounded episode; Table "LiveCodeBench Allocation": at most three attempts).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from reprlib import repr as short
 
 from gapft_harness.core.errors import FAULTS, GapftError, PluginError, UserError
-from gapft_harness.core.records import CONTEXT_EXCEEDED, Attempt, Gold, Problem
+from gapft_harness.core.records import CONTEXT_EXCEEDED, Attempt, Gold, Problem, Response
 from gapft_harness.core.streams import SampleStreams
 from gapft_harness.core.text import replace_text_surrogates
 from gapft_harness.hooks.protocols import Generated, Request, Verifier
 from gapft_harness.hooks.registration import find_owner
-from gapft_harness.stages.generation.stored_files import Responses
 from gapft_harness.verification.judging import judge_once_each
 
 Feedback = Callable[[Sequence[str], Sequence[Gold]], list[str | None]]
@@ -75,9 +74,8 @@ def build_episodes(verifier: Verifier, attempts: int, name: str) -> Episodes:
 def build_next_requests(
     episodes: Episodes,
     problems: Sequence[Problem],
-    indices: Sequence[int],
     attempt: int,
-    responses: Responses,
+    responses: Mapping[tuple[str, int], Response],
     streams: SampleStreams,
     samples_deployment: bool = False,
 ) -> list[Request]:
@@ -86,29 +84,25 @@ def build_next_requests(
     Args:
         episodes: the settings of episodes.
         problems: the problems.
-        indices: the decodes.
         attempt: the attempt's number, from 2.
-        responses: the responses of all earlier attempts.
+        responses: the latest attempts, by problem and index.
         streams: the samples' random streams.
         samples_deployment: whether deployment decodes are sampled.
 
     Returns:
         One request for each episode (each has its own conversation), ordered by problem and index.
     """
-    open_episodes, texts, golds = [], [], []
-    for problem, entry in zip(problems, responses.read([p.id for p in problems]), strict=True):
-        for response in entry.responses:
-            is_ended = (
-                response.finish_reason == CONTEXT_EXCEEDED
-            )  # a longer conversation does not fit either
-            if response.index in indices and len(response.attempts) == attempt - 2 and not is_ended:
-                open_episodes.append((problem, response))
-                texts.append(response.text)
-                golds.append(problem.gold)
+    by_problem: dict[str, list[Response]] = {}
+    for (problem_id, _), response in sorted(responses.items()):
+        is_ended = response.finish_reason == CONTEXT_EXCEEDED  # no longer conversation fits either
+        if len(response.attempts) == attempt - 2 and not is_ended:
+            by_problem.setdefault(problem_id, []).append(response)
+    open_episodes = [(p, response) for p in problems for response in by_problem.get(p.id, ())]
+    feedback = episodes.feedback(
+        [response.text for _, response in open_episodes], [p.gold for p, _ in open_episodes]
+    )
     requests = []
-    for (problem, response), feedback_text in zip(
-        open_episodes, episodes.feedback(texts, golds), strict=True
-    ):
+    for (problem, response), feedback_text in zip(open_episodes, feedback, strict=True):
         if feedback_text is not None:
             last_attempt = Attempt(
                 response.text,
@@ -127,16 +121,22 @@ def build_next_requests(
 
 
 def check_conversations(
-    requests: Sequence[Request], generated: Sequence[Generated], responses: Responses
+    requests: Sequence[Request],
+    generated: Sequence[Generated],
+    prompt_ids: Mapping[str, tuple[int, ...]],
 ) -> None:
     """Refuse a sampler that ignores the conversation before a later attempt.
+
+    Args:
+        requests: the requests of a later attempt.
+        generated: the sampler's answers.
+        prompt_ids: the token ids of each problem's own prompt.
 
     Raises:
         PluginError: an answer's prompt ids are those of the problem's own prompt.
     """
-    entries = responses.read([request.problem_id for request in requests])
-    for request, answer, entry in zip(requests, generated, entries, strict=True):
-        if answer.prompt_ids and answer.prompt_ids == entry.prompt_ids:
+    for request, answer in zip(requests, generated, strict=True):
+        if answer.prompt_ids and tuple(answer.prompt_ids) == prompt_ids[request.problem_id]:
             raise PluginError(
                 f"the sampler generated attempt {len(request.attempts) + 1} at problem "
                 f"{request.problem_id} on the problem's prompt alone; a sampler for episodes must "

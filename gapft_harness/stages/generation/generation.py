@@ -1,11 +1,8 @@
-"""Generate responses; shared by search and audit.
+"""Generate and judge the responses of a table; shared by search, audit and experiments.
 
 The problems are divided into chunks, by the problems and the settings alone: not by the remaining
-work, the clock or the number of workers. For each chunk and phase, the store keeps one file of
-responses under a key of all their inputs (``made_from.py``). A command that needs the same
-responses again (after a kill, in another run or with more samples) generates only missing ones.
-Verdicts are stored in the same way (``verdicts.py``). Each sample draws from its own random stream
-(``streams.SampleStreams``).
+work, the clock or the number of workers. For each chunk and phase the store has a part with
+responses, and one with verdicts on them, under keys of all their inputs.
 """
 
 from __future__ import annotations
@@ -13,463 +10,126 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import BLOCK, GREEDY, Adapter, Decoding, Problem
-from gapft_harness.core.streams import SampleStreams, derive_key
-from gapft_harness.hooks.manager import Plugins
-from gapft_harness.hooks.protocols import (
-    Generated,
-    ReportProgress,
-    Request,
-    Sampler,
-    SamplerSettings,
-    Verifier,
-)
-from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
-from gapft_harness.recipe.sections import Search
+from gapft_harness.core.identities import content_hash
+from gapft_harness.core.records import GREEDY, Problem
+from gapft_harness.core.streams import SampleStreams
+from gapft_harness.engine.outputs import OWN_RUN_ONLY, Output
+from gapft_harness.engine.step import Part, Step
+from gapft_harness.engine.store import Store
+from gapft_harness.hooks.protocols import ReportProgress, Sampler, Verifier
+from gapft_harness.stages.descriptions import read_description
 from gapft_harness.stages.generation.chunks import (
     Chunk,
     DecodePhase,
-    Work,
-    iterate_claimed,
-    list_groups,
-    require_unedited_groups,
+    count_chunk_problems,
+    divide_into_chunks,
 )
-from gapft_harness.stages.generation.episodes import (
-    Episodes,
-    build_episodes,
-    build_next_requests,
-    check_conversations,
-)
-from gapft_harness.stages.generation.first_chunk import check_first_chunk, require_fitting_prompt
-from gapft_harness.stages.generation.made_from import (
-    describe_sampler,
-    describe_verifier,
-    select_reported_model,
-)
-from gapft_harness.stages.generation.reuse import (
-    ReuseCounts,
-    count_missing_verdicts,
-    count_reused_responses,
-    count_stored_responses,
-)
-from gapft_harness.stages.generation.sealing import (
-    write_responses,
-)
-from gapft_harness.stages.generation.stored_files import (
-    DraftResponses,
-    Record,
-    Responses,
-    StoredResponses,
-    build_file,
-    build_response_records,
-    read_head,
-    select_responses,
-)
-from gapft_harness.stages.generation.verdicts import ChunkJudge, judge_chunks, place_verdicts
-from gapft_harness.store.store import Store
+from gapft_harness.stages.generation.episodes import build_episodes
+from gapft_harness.stages.generation.generating import ChunkGenerator, generate_chunks
+from gapft_harness.stages.generation.judging import UNDECIDED, ChunkJudge, judge_chunks
+from gapft_harness.stages.generation.lines import Responses
+from gapft_harness.stages.generation.table import write_responses
 from gapft_harness.verification.judging import closing_verifier
 
-#: Increase it when stored responses could be misread, or an unchanged key would stand for different
-#: responses.
-VERSION = 1
-
-
-def count_chunk_problems(chunk: int, phases: Sequence[DecodePhase]) -> int:
-    """Return the number of problems in a chunk: ``search.chunk``, or ``BLOCK`` times as many.
-
-    Chunks with one response per problem are larger. So they have as many responses as other chunks:
-    batches are full, and a killed command loses about the same amount of work.
-    """
-    is_single = all(len(phase.indices) == 1 for phase in phases)
-    return chunk * BLOCK if is_single else chunk
-
-
-def build_deployment_phase(greedy: Decoding, search: Search) -> DecodePhase:
-    """Build the phase of the deployment decode alone.
-
-    Args:
-        greedy: the greedy decode, with limit and stop strings.
-        search: the recipe's section.
-    """
-    return build_single_phase(build_deployment_decoding(greedy, search))
-
-
-def build_deployment_decoding(greedy: Decoding, search: Search) -> Decoding:
-    """Build the decoding of the deployment decode: the greedy one, or sampled once."""
-    if (deployment := search.deployment) is None:
-        return greedy
-    return Decoding(
-        True,
-        greedy.max_gen_toks,
-        greedy.until,
-        deployment.temperature,
-        deployment.top_p,
-        deployment.top_k,
-        samples_deployment=True,
-    )
-
-
-def build_single_phase(decoding: Decoding) -> DecodePhase:
-    """Build the phase of one deployment decode with this decoding."""
-    name = "deployment" if decoding.samples_deployment else "greedy"
-    return DecodePhase(name, decoding, (GREEDY,))
-
-
-def build_sampled_decoding(greedy: Decoding, search: Search) -> Decoding:
-    """Build the decoding of samples, with limit and stop strings of the greedy decode."""
-    return Decoding(
-        True, greedy.max_gen_toks, greedy.until, search.temperature, search.top_p, search.top_k
-    )
-
-
-def build_sample_phases(decoding: Decoding, samples: int) -> list[DecodePhase]:
-    """Build the phases of a number of samples, without a greedy decode.
-
-    Args:
-        decoding: the samples' decoding.
-        samples: the number of samples of each problem.
-    """
-    blocks = [range(first, min(first + BLOCK, samples)) for first in range(0, samples, BLOCK)]
-    return [DecodePhase(f"{block.start}-{block[-1]}", decoding, tuple(block)) for block in blocks]
-
-
-def build_search_phases(greedy: Decoding, search: Search) -> list[DecodePhase]:
-    """Build the phases of a search: the deployment decode, and samples in blocks.
-
-    Args:
-        greedy: the greedy decode, with limit and stop strings.
-        search: the recipe's section.
-    """
-    return [
-        build_deployment_phase(greedy, search),
-        *build_sample_phases(build_sampled_decoding(greedy, search), search.k),
-    ]
-
-
-def divide_into_chunks(problems: Sequence[Problem], chunk: int) -> list[list[Problem]]:
-    """Divide problems into chunks, in the order in which a limit selects problems.
-
-    So a larger limit keeps all full chunks of a smaller one. Within a chunk, longer prompts come
-    first, so that batches have prompts of similar length. A worker gets complete chunks, so the
-    number of workers does not change responses.
-    """
-    ordered = sorted(problems, key=lambda problem: (derive_key("limit", problem.id), problem.id))
-    return [
-        sorted(ordered[start : start + chunk], key=lambda member: (-len(member.prompt), member.id))
-        for start in range(0, len(ordered), chunk)
-    ]
-
 
 @dataclass(frozen=True)
-class ChunkGenerator:
-    """Generates and stores the missing responses of chunks.
+class Decodes:
+    """What responses and verdicts depend on, besides problems and phases.
 
     Attributes:
-        sampler: the model.
+        sampler: the description of the sampler (``DecodeBuilder.describe_sampler``).
+        verifier: the description of the verifier (``DecodeBuilder.verifier``).
+        chunk: ``search.chunk``, the problems of a chunk.
         streams: the samples' random streams.
-        episodes: the settings of episodes; None for single responses.
-        verifier: reads the answers of the first chunk.
-        run: the run directory that responses are generated for, recorded in stored files.
-        keeps_verdicts: whether verdicts of the sampler are kept; else they are an error.
+        attempts: maximum number of attempts of an episode.
+        executions: how often deployment responses are judged.
+        logs: the description of the logs that responses are taken from; None if they are generated.
     """
 
-    sampler: Sampler
+    sampler: Mapping[str, Any]
+    verifier: Mapping[str, Any]
+    chunk: int
     streams: SampleStreams
-    episodes: Episodes | None = None
-    verifier: Verifier | None = None
-    run: str = ""
-    keeps_verdicts: bool = False
+    attempts: int = 1
+    executions: int = 1
+    logs: Mapping[str, Any] | None = None
 
-    def generate_missing(self, chunk: Chunk, progress: _GenerationProgress, is_first: bool) -> None:
-        """Generate and store the missing phases of a chunk; its claim must be held.
+    def place_responses(
+        self, problems: Sequence[Problem], phases: Sequence[DecodePhase]
+    ) -> list[Chunk]:
+        """Divide problems into chunks, with the parts that their responses are stored in.
+
+        A part depends on the problems of its chunk, not on the others, nor on other phases.
+        """
+        size = count_chunk_problems(self.chunk, phases)
+        steps = {phase: self._build_step(phase, size) for phase in phases}
+        chunks = []
+        for members in divide_into_chunks(problems, size):
+            prompts = [[p.id, p.prompt, [*p.turns]] for p in members]
+            problems_hash = content_hash(prompts)
+            if self.attempts > 1:  # feedback follows from golds
+                problems_hash = content_hash([problems_hash, [p.gold for p in members]])
+            parts = {
+                phase: Part(step, {"problems": problems_hash, "indices": [*phase.indices]})
+                for phase, step in steps.items()
+            }
+            chunks.append(Chunk(members, parts))
+        return chunks
+
+    def place_verdicts(self, chunk: Chunk, responses: Mapping[DecodePhase, Output]) -> Chunk:
+        """Return a chunk's problems with the parts that verdicts are stored in.
 
         Args:
-            chunk: the problems and the files of their responses.
-            progress: counts and reports the responses.
-            is_first: whether it is a split's first chunk, whose responses are checked.
+            chunk: the problems, with the parts of their responses.
+            responses: those parts that are stored.
         """
-        missing = chunk.list_missing()
-        for samples_deployment in (True, False):  # one call of a sampler has one temperature
-            phases = [
-                phase
-                for phase in missing
-                if phase.decoding.samples_deployment == samples_deployment
-            ]
-            if not phases:
-                continue
-            indices = tuple(index for phase in phases for index in phase.indices)
-            decoding = phases[-1].decoding  # index GREEDY implies its own decoding
-            records = self._generate_attempts(chunk.members, indices, decoding, progress, is_first)
-            for phase in phases:
-                self._store_phase(chunk, phase, select_responses(records, phase.indices))
-            progress.report_stored()
-            is_first = False
+        golds = content_hash([problem.gold for problem in chunk.members])
+        parts = {}
+        for phase, output in responses.items():
+            settings: dict[str, Any] = {"verifier": self.verifier}
+            settings["responses"] = chunk.parts[phase].step.key
+            if self.executions > 1 and GREEDY in phase.indices:
+                settings["executions"] = self.executions
+            step = Step("verdicts", judge_chunks, settings)
+            parts[phase] = Part(step, {"responses": output.content, "golds": golds})
+        return Chunk(chunk.members, parts)
 
-    @property
-    def _max_attempts(self) -> int:
-        return self.episodes.attempts if self.episodes else 1
-
-    def _generate_attempts(
-        self,
-        members: Sequence[Problem],
-        indices: tuple[int, ...],
-        decoding: Decoding,
-        progress: _GenerationProgress,
-        is_first: bool,
-    ) -> list[Record]:
-        """Generate the responses of some indices, attempt by attempt."""
-        draft = DraftResponses()
-        records: list[Record] = []
-        for attempt in range(1, self._max_attempts + 1):
-            if attempt == 1:
-                requests = [
-                    Request(
-                        p.id,
-                        p.prompt,
-                        indices,
-                        self.streams.derive_seeds(
-                            p.id, attempt, indices, decoding.samples_deployment
-                        ),
-                        turns=p.turns,
-                    )
-                    for p in members
-                ]
-            else:
-                assert self.episodes is not None
-                requests = build_next_requests(
-                    self.episodes,
-                    members,
-                    indices,
-                    attempt,
-                    draft,
-                    self.streams,
-                    decoding.samples_deployment,
-                )
-            response_count = sum(len(request.indices) for request in requests)
-            progress.expect_fewer(len(members) * len(indices) - response_count)
-            answers = (
-                self.sampler.generate(requests, decoding, progress.report_unstored)
-                if requests
-                else []
-            )
-            if attempt > 1:
-                check_conversations(requests, answers, draft)
-            elif is_first:
-                self._check_first_responses(members, answers, decoding, progress)
-            has_verdicts = any(g.passed is not None for a in answers for g in a.generations)
-            if has_verdicts and not self.keeps_verdicts:
-                raise UserError(
-                    "the sampler returned verdicts (passed), which only a search with "
-                    "search.responses keeps; name the file there, or remove its verdicts"
-                )
-            new_records = build_response_records(requests, answers)
-            draft.add(new_records)
-            records += new_records
-            tokens = sum(len(g.token_ids) for answer in answers for g in answer.generations)
-            progress.count_generated(response_count, tokens)
-        return records
-
-    def _check_first_responses(
-        self,
-        members: Sequence[Problem],
-        answers: Sequence[Generated],
-        decoding: Decoding,
-        progress: _GenerationProgress,
-    ) -> None:
-        """Stop if no prompt fits the context; add notes on faults of a split's first responses."""
-        if len(members) >= min(BLOCK, progress.problems):
-            require_fitting_prompt(answers, decoding)
-        if self.verifier is not None:
-            for note in check_first_chunk(members, answers, decoding, self.verifier):
-                progress.add_note(note)
-
-    def _store_phase(self, chunk: Chunk, phase: DecodePhase, records: Sequence[Record]) -> None:
-        group, name = chunk.places[phase]
-        group.store_file(name, build_file(records, self.run, group.folder / name))
-
-
-class _GenerationProgress:
-    """Counts a split's responses for ``ReportProgress``.
-
-    The total decreases when episodes end early.
-    """
-
-    def __init__(self, progress: ReportProgress, problems: int, done: int, total: int) -> None:
-        self.problems = problems
-        self._progress, self._done, self._total, self._tokens = progress, done, total, 0
-        self._notes: list[str] = []
-        progress(done, total)
-
-    def report_unstored(self, finished: int, tokens: int, /, note: str = "") -> None:
-        """Report the progress of a running batch, always below the total until it is stored."""
-        done = min(self._done + finished, self._total - 1)
-        self._progress(done, self._total, self._tokens + tokens, note)
-
-    def count_generated(self, response_count: int, tokens: int = 0) -> None:
-        """Count responses; ``report_stored`` reports them once they are stored."""
-        self._done += response_count
-        self._tokens += tokens
-
-    def expect_fewer(self, count: int) -> None:
-        """Reduce the total by responses that are not needed."""
-        self._total -= count
-
-    def add_note(self, note: str) -> None:
-        """Keep a note on the responses for the next ``report_stored``."""
-        self._notes.append(note)
-
-    def report_stored(self) -> None:
-        """Report the stored responses and the notes on them."""
-        self._progress(self._done, self._total, self._tokens)
-        for note in self._notes:
-            self._progress(self._done, self._total, self._tokens, note)
-        self._notes.clear()
-
-
-def generate_chunks(
-    chunks: Sequence[Chunk],
-    make_generator: Callable[[], ChunkGenerator],
-    progress: ReportProgress,
-    attempts: int = 1,
-    share: tuple[int, int] = (0, 1),
-) -> None:
-    """Generate the responses that are not in the store, chunk by chunk.
-
-    Args:
-        chunks: all chunks of a split.
-        make_generator: loads the model; called only if responses are missing.
-        progress: called with the numbers of finished and of all required responses.
-        attempts: maximum number of attempts of an episode.
-        share: (worker number from 0, number of workers) among which the chunks are divided.
-
-    Raises:
-        UserError: no prompt of the first chunk fits the model's context, or the store cannot be
-            written.
-    """
-    unfinished: list[Work] = []
-    done = total = 0
-    for chunk in chunks[share[0] :: share[1]]:
-        missing_phases = chunk.list_missing()
-        total += sum(
-            len(chunk.members) * len(missing_phase.indices) * attempts
-            for missing_phase in missing_phases
-        )
-        done += sum(
-            read_head(chunk.find_path(missing_phase)).responses
-            for missing_phase in chunk.places
-            if missing_phase not in missing_phases
-        )
-        if missing_phases:
-            unfinished.append((chunk, missing_phases))
-    split_progress = _GenerationProgress(
-        progress, sum(len(missing_phase.members) for missing_phase in chunks), done, done + total
-    )
-    if not unfinished:
-        return
-    chunk_generator = make_generator()
-    with contextlib.closing(iterate_claimed(unfinished)) as turns:
-        for chunk, missing_phases in turns:
-            for phase in missing_phases:
-                if not chunk.find_path(phase).exists():
-                    continue
-                count = read_head(chunk.find_path(phase)).responses  # made by another command
-                split_progress.expect_fewer(
-                    len(chunk.members) * len(phase.indices) * attempts - count
-                )
-                split_progress.count_generated(count)
-                split_progress.report_stored()
-            chunk_generator.generate_missing(chunk, split_progress, is_first=chunk is chunks[0])
-
-
-def read_decoding(task: Mapping[str, Any]) -> Decoding:
-    """Read the greedy deployment decode from a task's facts in the manifest."""
-    return Decoding(False, task["decoding"]["max_gen_toks"], tuple(task["decoding"]["until"]))
-
-
-class _LazySampler:
-    """A sampler that is created when it is first needed."""
-
-    def __init__(
-        self, plugins: Plugins, settings: SamplerSettings, adapter: Adapter | None
-    ) -> None:
-        self._create: Callable[[], Sampler] = partial(plugins.create_sampler, settings, adapter)
-        self._sampler: Sampler | None = None
-        self._description: dict[str, Any] | None = None
-
-    def get(self) -> Sampler:
-        """Return the sampler, with the model loaded."""
-        if self._sampler is None:
-            self._sampler = self._create()
-        return self._sampler
-
-    def describe(self) -> dict[str, Any]:
-        """Return the sampler's description of its model."""
-        if self._description is None:
-            self._description = self.get().describe()
-        return self._description
-
-    def close(self) -> None:
-        """Free the model."""
-        if self._sampler is not None:
-            self._sampler.close()
-
-
-@dataclass(frozen=True)
-class TableInputs:
-    """What a table of responses is made with, besides its problems and phases.
-
-    Attributes:
-        settings: the sampler's settings.
-        chunk: ``search.chunk``, the problems of a chunk.
-        task: the task's facts: verifier, its parameters, and the episode's settings.
-        store: the store of responses and verdicts.
-        run: the run directory that they are made for, recorded in stored files.
-        require_same_model: called with the sampler's description of its model; raises if it is
-            another one than that of the run's other tables.
-        adapter: the adapter; None for the source model.
-        sampler: the description of the sampler for keys; None to describe it now.
-        judged_by: the description of the verifier for keys; None to describe it now.
-    """
-
-    settings: SamplerSettings
-    chunk: int
-    task: Mapping[str, Any]
-    store: Store
-    run: str
-    require_same_model: Callable[[Mapping[str, Any]], None]
-    adapter: Adapter | None = None
-    sampler: Mapping[str, Any] | None = None
-    judged_by: Mapping[str, Any] | None = None
-
-    def describe_sampler(self, plugins: Plugins, lazy_sampler: _LazySampler) -> Mapping[str, Any]:
-        """Return the sampler's description; load the sampler if its files are not here."""
-        if self.sampler is not None:
-            return self.sampler
-        model, is_known = describe_sampler(self.settings, plugins, self.adapter)
-        if not is_known:
-            description = lazy_sampler.describe()  # this downloads a model from the hub
-            model, is_known = describe_sampler(self.settings, plugins, self.adapter)
-            if not is_known:
-                model["model"]["reported"] = select_reported_model(description)
-        return model
+    def _build_step(self, phase: DecodePhase, size: int) -> Step:
+        """Build what the parts of a phase have in common."""
+        decoding: dict[str, Any] = {
+            "max_gen_toks": phase.decoding.max_gen_toks,
+            "until": list(phase.decoding.until),
+        }
+        settings: dict[str, Any] = {"sampler": self.sampler, "decoding": decoding, "chunk": size}
+        if phase.decoding.samples_deployment or phase.indices != (GREEDY,):
+            decoding["temperature"] = phase.decoding.temperature
+            decoding["top_p"] = phase.decoding.top_p
+            decoding["top_k"] = phase.decoding.top_k
+            decoding["samples_deployment"] = phase.decoding.samples_deployment
+            settings["streams"] = asdict(self.streams)
+        if self.attempts > 1:
+            settings["episode"] = {"attempts": self.attempts, "verifier": self.verifier}
+        if self.logs is not None:
+            settings["logs"] = self.logs
+        return Step("responses", generate_chunks, settings)
 
 
 def generate_and_judge(
-    inputs: TableInputs,
+    decodes: Decodes,
     problems: Sequence[Problem],
     phases: Sequence[DecodePhase],
     path: Path,
-    plugins: Plugins,
-    verifier: Verifier,
     *,
-    streams: SampleStreams,
+    store: Store,
+    run: str,
+    load_sampler: Callable[[], Sampler],
+    require_same_model: Callable[[Mapping[str, Any]], None],
+    verifier: Verifier,
     progress: ReportProgress,
-    extra: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda source: {},
+    build_extra: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda source: {},
     on_generated: Callable[[Responses], object] = lambda responses: None,
     share: tuple[int, int] | None = None,
     has_verifier: bool = True,
@@ -477,224 +137,123 @@ def generate_and_judge(
     """Generate and judge the responses that the store lacks, and write the table.
 
     Args:
-        inputs: what the table is made with.
+        decodes: what the responses depend on.
         problems: the problems.
         phases: the phases to generate.
         path: the table to write.
-        plugins: the loaded plugins.
+        store: the store.
+        run: the run directory that responses are made for, recorded with each part.
+        load_sampler: loads the model.
+        require_same_model: called with the sampler's description of its model; raises if it is
+            another one than that of the run's other tables.
         verifier: the verifier; it is closed at the end.
-        streams: the samples' random streams.
         progress: called as by ``generate_chunks``, then with verdicts.
-        extra: computes further facts of the table from the sampler's description.
+        build_extra: computes further facts of the table from the sampler's description.
         on_generated: called with the responses before they are judged.
         share: (worker number from 0, number of workers): process only this worker's chunks, and
             write no table; None: process all chunks.
         has_verifier: whether the verdicts are the verifier's, not the sampler's.
 
     Returns:
-        The facts of ``sealing.write_responses``; none with ``share``.
+        The facts of ``table.write_responses``, with ``judged_by``, the ``seconds`` in which the
+        responses were generated, and where their parts are ``stored``; none with ``share``. A table
+        with undecided verdicts holds in its own run only.
 
     Raises:
-        UserError: the model differs from that of the run's other tables.
+        UserError: the model differs from that of the run's other tables, or a stored part was
+            changed.
     """
-    task, store, adapter = inputs.task, inputs.store, inputs.adapter
-    lazy_sampler = _LazySampler(plugins, inputs.settings, adapter)
-    with closing_verifier(verifier), contextlib.closing(lazy_sampler):
-        episodes = build_episodes(verifier, task["episode"]["attempts"], task["verifier"])
-        model = inputs.describe_sampler(plugins, lazy_sampler)
-        judged_by = inputs.judged_by or describe_verifier(task, plugins, verifier)
-        executions = task["episode"]["executions"]
-        chunks = _build_chunks(
-            store, inputs.chunk, problems, phases, model, streams, episodes, judged_by
-        )
-        require_unedited_groups(list_groups(chunks))
-        own_chunks = chunks if share is None else chunks[share[0] :: share[1]]
-        if any(chunk.list_missing() for chunk in chunks):
-            source = lazy_sampler.describe()
-            inputs.require_same_model(source)
-            missing_groups = [
-                chunk.places[phase][0] for chunk in chunks for phase in chunk.list_missing()
-            ]
-            for group in {group.name: group for group in missing_groups}.values():
-                group.create({"source": source})
-        else:
-            group, _ = chunks[0].places[phases[0]]
-            source = _adapt_description(group.read_facts()["source"], inputs.settings, adapter)
-            inputs.require_same_model(source)
-        generate_chunks(
-            chunks,
-            lambda: ChunkGenerator(
-                lazy_sampler.get(),
-                streams,
+    chunks = decodes.place_responses(problems, phases)
+    with closing_verifier(verifier), contextlib.ExitStack() as stack:
+        episodes = build_episodes(verifier, decodes.attempts, decodes.verifier["name"])
+
+        def load() -> ChunkGenerator:
+            sampler = stack.enter_context(contextlib.closing(load_sampler()))
+            source = sampler.describe()
+            require_same_model(source)
+            return ChunkGenerator(
+                sampler,
+                source,
+                decodes.streams,
                 episodes,
                 verifier,
-                inputs.run,
+                run,
                 keeps_verdicts=not has_verifier,
-            ),
-            progress,
-            episodes.attempts,
-            share or (0, 1),
-        )
-        responses = StoredResponses()
-        verdict_chunks: list[Chunk] = []
-        for chunk in own_chunks:
-            heads = {phase: responses.add(chunk.find_path(phase)) for phase in phases}
-            verdict_chunks.append(place_verdicts(chunk, heads, judged_by, executions))
-        require_unedited_groups(list_groups(verdict_chunks))
+            )
+
+        source = generate_chunks(store, chunks, load, progress, decodes.attempts, share or (0, 1))
+        if source:  # a worker without a chunk has none
+            require_same_model(source)
+        responses, seconds, stored = Responses(), 0.0, set[str]()
+        verdict_chunks = []
+        for chunk in chunks if share is None else chunks[share[0] :: share[1]]:
+            parts = chunk.find_parts(store)
+            for part in parts.values():
+                responses.add(part)
+                seconds += part.facts["seconds"]
+            verdict_chunks.append(decodes.place_verdicts(chunk, parts))
+            for places in (chunk.parts, verdict_chunks[-1].parts):
+                stored |= {part.step.place for part in places.values()}
         if share is None:
             on_generated(responses)
-        judge_chunks(
-            verdict_chunks,
-            responses,
-            ChunkJudge(verifier, episodes, executions, inputs.run),
-            progress,
-        )
+        judge = ChunkJudge(verifier, episodes, decodes.executions, run)
+        judge_chunks(store, verdict_chunks, responses, judge, progress)
         if share is not None:
             return {}
-        for chunk in verdict_chunks:
-            for phase in phases:
-                responses.add_verdicts(chunk.find_path(phase), inputs.run)
-        used_groups = list_groups([*chunks, *verdict_chunks])
-        return write_responses(
-            path,
-            responses,
-            problems,
-            verifier,
-            extra={
-                **extra(source),
-                "stored": sorted(group.name for group in used_groups),
-            },
-            episodes=episodes,
-            executions=executions,
-            has_verifier=has_verifier,
-            progress=progress,
-        )
+        extra = {
+            **build_extra(source),
+            "seconds": round(seconds, 3),
+            "stored": sorted(stored),
+        }
+        if has_verifier:
+            extra["judged_by"] = read_description(verifier)
+    facts = write_responses(path, responses, problems, extra=extra, executions=decodes.executions)
+    is_undecided = any(facts["verdicts"].get(status) for status in UNDECIDED)
+    return {**facts, OWN_RUN_ONLY: True} if is_undecided else facts
 
 
-def count_reuse(
-    recipe: Recipe,
-    task: Mapping[str, Any],
-    problems: Sequence[Problem],
-    phases: Sequence[DecodePhase],
-    plugins: Plugins,
-    streams: SampleStreams,
-    store: Store,
-) -> ReuseCounts | None:
-    """Count the stored work of a split before a run, without loading a model.
+@dataclass(frozen=True)
+class StoredCounts:
+    """How much of a table's work is in a store.
 
-    Returns:
-        The counts; None if the model's files are not on this machine (not yet downloaded, or on a
-        server), since the keys in the store depend on them.
+    Attributes:
+        stored: stored responses, each attempt counted.
+        new: maximum number of responses to generate.
+        unjudged: verdicts to compute for stored responses.
+    """
+
+    stored: int = 0
+    new: int = 0
+    unjudged: int = 0
+
+    def describe(self) -> str:
+        """Describe reused and new work."""
+        parts = []
+        if self.stored:
+            parts.append(f"{self.stored:,} responses reused" if self.new else "reused")
+        if self.new:
+            parts.append(f"{self.new:,} new")
+        if self.unjudged:
+            parts.append(f"{self.unjudged:,} verdicts new")
+        return ", ".join(parts)
+
+
+def count_stored(
+    decodes: Decodes, store: Store, problems: Sequence[Problem], phases: Sequence[DecodePhase]
+) -> StoredCounts:
+    """Count the responses and verdicts of a table that the store has.
 
     Raises:
-        GapftError: the verifier cannot be created, or the store is damaged.
+        UserError: a stored part was changed.
     """
-    settings = build_sampler_settings(recipe)
-    model, is_known = describe_sampler(settings, plugins, None)
-    if not is_known:
-        return None
-    with closing_verifier(
-        plugins.create_verifier(task["verifier"], task["verifier_params"])
-    ) as verifier:
-        episodes = build_episodes(verifier, task["episode"]["attempts"], task["verifier"])
-        judged_by = describe_verifier(task, plugins, verifier)
-        chunks = _build_chunks(
-            store, recipe.search.chunk, problems, phases, model, streams, episodes, judged_by
-        )
-        reuse = count_reused_responses(chunks, episodes.attempts)
-        stored = [count_stored_responses(chunk) for chunk in chunks]
-        verdict_chunks = []
-        for chunk, counts in zip(chunks, stored, strict=True):
-            stored_chunk = Chunk(
-                chunk.members,
-                {
-                    phase_in_store: place
-                    for phase_in_store, place in chunk.places.items()
-                    if phase_in_store in counts
-                },
-            )
-            heads = {
-                phase: read_head(stored_chunk.find_path(phase)) for phase in stored_chunk.places
-            }
-            verdict_chunks.append(
-                place_verdicts(stored_chunk, heads, judged_by, task["episode"]["executions"])
-            )
-        count_missing_verdicts(reuse, verdict_chunks, stored)
-    return reuse
-
-
-def _build_chunks(
-    store: Store,
-    chunk: int,
-    problems: Sequence[Problem],
-    phases: Sequence[DecodePhase],
-    model: Mapping[str, Any],
-    streams: SampleStreams,
-    episodes: Episodes,
-    judged_by: Mapping[str, Any],
-) -> list[Chunk]:
-    """Build the chunks of a split with the places of their responses."""
-    size = count_chunk_problems(chunk, phases)
-    groups = {
-        phase: store.find_group(
-            "generate",
-            VERSION,
-            describe_phase(phase, model, streams, episodes.attempts, judged_by, size),
-        )
-        for phase in phases
-    }
-    is_judged = episodes.attempts > 1
-    return [
-        Chunk.place_files(members, groups, is_judged)
-        for members in divide_into_chunks(problems, size)
-    ]
-
-
-def describe_phase(
-    phase: DecodePhase,
-    sampler: Mapping[str, Any],
-    streams: SampleStreams,
-    attempts: int,
-    judged_by: Mapping[str, Any],
-    size: int,
-) -> dict[str, Any]:
-    """Describe the inputs of a phase's responses besides the prompts.
-
-    Args:
-        phase: the phase.
-        sampler: the sampler's description (``made_from.describe_sampler``).
-        streams: the samples' random streams.
-        attempts: maximum number of attempts of an episode.
-        judged_by: the verifier's description (``made_from.describe_verifier``).
-        size: problems of a chunk.
-    """
-    decoding: dict[str, Any] = {
-        "max_gen_toks": phase.decoding.max_gen_toks,
-        "until": list(phase.decoding.until),
-    }
-    parts: dict[str, Any] = {"sampler": sampler, "decoding": decoding, "chunk": size}
-    sampling = {
-        "temperature": phase.decoding.temperature,
-        "top_p": phase.decoding.top_p,
-        "top_k": phase.decoding.top_k,
-    }
-    if phase.decoding.samples_deployment:
-        parts |= {"deployment": sampling, "streams": asdict(streams)}
-    elif phase.indices != (GREEDY,):
-        decoding |= sampling
-        parts["streams"] = asdict(streams)
-    if attempts > 1:
-        parts["episode"] = {"attempts": attempts, "verifier": judged_by}
-    return parts
-
-
-def _adapt_description(
-    source: Mapping[str, Any], settings: SamplerSettings, adapter: Adapter | None
-) -> dict[str, Any]:
-    """Put the arm and the model's folder of this run into a recorded model description."""
-    description = dict(source)
-    if "pretrained" in description:
-        description["pretrained"] = settings.model_args.get("pretrained")
-    if adapter is not None and isinstance(adapter_facts := source.get("adapter"), Mapping):
-        description["adapter"] = {**adapter_facts, "arm": adapter.arm.name}
-    return description
+    stored = new = unjudged = 0
+    for chunk in decodes.place_responses(problems, phases):
+        parts = chunk.find_parts(store)
+        for phase in chunk.parts:
+            if phase in parts:
+                stored += parts[phase].facts["responses"]
+            else:
+                new += len(chunk.members) * len(phase.indices) * decodes.attempts
+        verdicts = decodes.place_verdicts(chunk, parts)
+        unjudged += sum(parts[p].facts["responses"] for p in verdicts.list_missing(store))
+    return StoredCounts(stored, new, unjudged)

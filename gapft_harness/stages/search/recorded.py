@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
+from gapft_harness.core.digests import hash_file
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import replace_file, sha256
 from gapft_harness.core.records import CONTEXT_EXCEEDED, GREEDY, Problem
@@ -21,7 +22,6 @@ from gapft_harness.recipe.sections import LogResponses
 from gapft_harness.run_directory.manifest import ImportFacts
 from gapft_harness.stages.search.log_problems import ProblemIndex, ResponsePlaces
 from gapft_harness.stages.search.log_responses import LoggedResponse, is_numbered, read_responses
-from gapft_harness.store.digests import Digests
 
 #: The sampler that replays responses.
 SAMPLER = "recorded"
@@ -55,11 +55,11 @@ def describe_logs(recipe: Recipe, split: str) -> dict[str, Any] | None:
     Returns:
         JSON values; None if the split is generated. The content of a missing log is not known.
     """
-    choice, digests = recipe.search.responses, Digests()
+    choice = recipe.search.responses
     paths = recipe.search.list_logs(split)
     if choice is None or not paths:
         return None
-    files = [digests.hash_file(Path(p)) if Path(p).is_file() else NOT_HERE for p in paths]
+    files = [hash_file(Path(p)) if Path(p).is_file() else NOT_HERE for p in paths]
     return {"choice": choice.model_dump(mode="json"), "files": files}
 
 

@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING, Any
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Problem
 from gapft_harness.core.streams import SampleStreams
-from gapft_harness.engine.outputs import NOT_HERE, OWN_RUN_ONLY, Output
+from gapft_harness.engine.outputs import NOT_HERE, Output
 from gapft_harness.engine.planner import Planner
 from gapft_harness.engine.run import Run
 from gapft_harness.engine.step import Step
+from gapft_harness.engine.store import Store
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import Job, ReportProgress, SamplerSettings, report_nothing
 from gapft_harness.lm_eval_bridge.samplers.endings import format_ignored_entries
 from gapft_harness.recipe.reading import check_recipe
-from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
+from gapft_harness.recipe.recipe import build_sampler_settings
 from gapft_harness.recipe.sections import Search
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import (
@@ -38,18 +39,21 @@ from gapft_harness.run_directory.manifest import record_warnings
 from gapft_harness.run_directory.recipe_changes import list_differences, list_setting_changes
 from gapft_harness.run_directory.recording import require_same_rules
 from gapft_harness.run_directory.tables import write_problems
-from gapft_harness.stages.decode import TABLE_FACTS, UNDECIDED, DecodeBuilder, build_decoder
-from gapft_harness.stages.generation.chunks import DecodePhase
-from gapft_harness.stages.generation.generation import (
-    TableInputs,
-    build_deployment_phase,
+from gapft_harness.stages.decode import DecodeBuilder, build_decoder
+from gapft_harness.stages.descriptions import hash_code, select_reported_model
+from gapft_harness.stages.generation.chunks import (
+    DecodePhase,
+    build_deployment_decoding,
     build_search_phases,
-    count_reuse,
-    generate_and_judge,
+    build_single_phase,
     read_decoding,
 )
-from gapft_harness.stages.generation.made_from import hash_code, select_reported_model
-from gapft_harness.stages.generation.reuse import ReuseCounts
+from gapft_harness.stages.generation.generation import (
+    Decodes,
+    StoredCounts,
+    count_stored,
+    generate_and_judge,
+)
 from gapft_harness.stages.integrity.disjoint import require_disjoint_splits
 from gapft_harness.stages.recorded_outputs import build_runner, record_search_outputs
 from gapft_harness.stages.search.data import check_data, hash_problems, load_problems
@@ -58,7 +62,6 @@ from gapft_harness.stages.search.recorded import (
     describe_logs,
     record_responses,
 )
-from gapft_harness.store.store import Store
 from gapft_harness.verification.judging import closing_verifier
 
 if TYPE_CHECKING:
@@ -105,7 +108,6 @@ def build_search_step(
             **builder.operational,
             "described": {"sampler": sampler, "verifier": verifier},
             "sampler_settings": asdict(settings),
-            "verifier_params": task["verifier_params"],
             "recipe": recipe.model_dump(mode="json"),
             "include_paths": [str(path) for path in include_paths],
         },
@@ -127,7 +129,6 @@ def search_split(
     verifier: Mapping[str, Any],
     described: Mapping[str, Mapping[str, Any]],
     sampler_settings: Mapping[str, Any],
-    verifier_params: Mapping[str, Any],
     recipe: Mapping[str, Any],
     include_paths: Sequence[str],
     plugin_files: Sequence[str],
@@ -150,7 +151,6 @@ def search_split(
         verifier: the verifier's part of the key; ``described`` has all parts.
         described: the descriptions of sampler and verifier for the keys of stored parts.
         sampler_settings: the fields of the ``SamplerSettings``.
-        verifier_params: the verifier's parameters.
         recipe: the recipe, which names the task.
         include_paths: folders with task YAML.
         plugin_files: files given by ``--plugin``.
@@ -183,26 +183,18 @@ def search_split(
             raise
     if share is None:
         output.mkdir()
-    facts = generate_and_judge(
-        TableInputs(
-            settings,
-            search["chunk"],
-            {**task, "verifier_params": verifier_params, "episode": episode},
-            Store(Path(store)),
-            run,
-            partial(_require_described, described=described["sampler"]),
-            None,
-            None if logs is not None else described["sampler"],
-            described["verifier"],
-        ),
+    return generate_and_judge(
+        build_decodes(split, search, episode, logs, described),
         members,
         build_phases(split, {"decoding": decoding}, Search.model_validate(dict(search))),
         output / "responses.parquet",
-        plugins,
-        judge,
-        streams=SampleStreams(search["seed"], "search", split),
+        store=Store(Path(store)),
+        run=run,
+        load_sampler=lambda: plugins.create_sampler(settings, None),
+        require_same_model=partial(_require_described, described=described["sampler"]),
+        verifier=judge,
         progress=progress,
-        extra=lambda source: {
+        build_extra=lambda source: {
             "source": _describe_log_model(source) if log_facts else source,
             **log_facts,
         },
@@ -212,11 +204,25 @@ def search_split(
         share=None if share is None else (share[0], share[1]),
         has_verifier=log_facts.get("imported", {}).get("verdicts") != "file",
     )
-    if share is not None:
-        return {}
-    kept = {key: facts[key] for key in (*TABLE_FACTS, "source", "imported") if key in facts}
-    is_undecided = any(facts["verdicts"].get(status) for status in UNDECIDED)
-    return {**kept, OWN_RUN_ONLY: True} if is_undecided else kept
+
+
+def build_decodes(
+    split: Split,
+    search: Mapping[str, Any],
+    episode: Mapping[str, Any],
+    logs: Mapping[str, Any] | None,
+    described: Mapping[str, Mapping[str, Any]],
+) -> Decodes:
+    """Describe what a split's responses and verdicts depend on; see ``search_split``."""
+    return Decodes(
+        described["sampler"],
+        described["verifier"],
+        search["chunk"],
+        SampleStreams(search["seed"], "search", split),
+        episode["attempts"],
+        episode["executions"],
+        logs,
+    )
 
 
 def _require_described(source: Mapping[str, Any], described: Mapping[str, Any]) -> None:
@@ -249,31 +255,23 @@ def build_phases(split: Split, task: Mapping[str, Any], search: Search) -> list[
     """
     greedy = read_decoding(task)
     if split == CALIBRATION:
-        return [build_deployment_phase(greedy, search)]
+        return [build_single_phase(build_deployment_decoding(greedy, search))]
     return build_search_phases(greedy, search)
 
 
-def foresee_search(
-    recipe: Recipe,
-    split: Split,
-    problems: Sequence[Problem],
-    task: Mapping[str, Any],
-    plugins: Plugins,
-    store: Store,
-) -> ReuseCounts | None:
-    """Count the parts of a split's search that the store has; see ``generation.count_reuse``.
+def count_stored_parts(step: Step, problems: Sequence[Problem], store: Store) -> StoredCounts:
+    """Count the parts of a split's search that the store has.
 
     Args:
-        recipe: the recipe.
-        split: the split.
-        problems: its problems.
-        task: the facts of the split's task.
-        plugins: the loaded plugins.
+        step: the step of the search.
+        problems: the problems of the split.
         store: the store.
     """
-    streams = SampleStreams(recipe.search.seed, "search", split)
-    phases = build_phases(split, task, recipe.search)
-    return count_reuse(recipe, task, problems, phases, plugins, streams, store)
+    values = {**step.settings, **step.operational}
+    names = ("split", "search", "episode", "logs", "described")
+    decodes = build_decodes(**{name: values[name] for name in names})
+    phases = build_phases(step.name, values, Search.model_validate(values["search"]))
+    return count_stored(decodes, store, problems, phases)
 
 
 def run_search_stage(context: Context) -> None:
@@ -289,7 +287,7 @@ def run_search_stage(context: Context) -> None:
     steps, runner = _build_steps(context, task, problems), build_runner(context)
     if missing := runner.list_missing(steps):
         source: Mapping[str, Any] = {}
-        if any(map(_needs_model, missing)):
+        if any(map(needs_model, missing)):
             source = _ask_model(context)
             steps = _build_steps(context, task, problems, source)
             missing = runner.list_missing(steps)
@@ -312,7 +310,7 @@ def run_search_stage(context: Context) -> None:
         context.report_line(line)
 
 
-def _needs_model(step: Step) -> bool:
+def needs_model(step: Step) -> bool:
     """Return whether a step generates with a model that is not known on this machine."""
     reported = step.settings["sampler"]["model"].get("reported")
     return step.settings["logs"] is None and reported == NOT_HERE

@@ -22,7 +22,7 @@ from gapft_harness.recipe.sections import Training
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.evidence import read_evidence
 from gapft_harness.run_directory.tables import read_examples, write_examples
-from gapft_harness.stages.generation.made_from import describe_argument
+from gapft_harness.stages.descriptions import describe_argument
 from gapft_harness.stages.selection.budgets import (
     group_by_budget,
     require_matched,
@@ -30,7 +30,6 @@ from gapft_harness.stages.selection.budgets import (
 )
 from gapft_harness.stages.selection.choosing import build_training_set, group_by_state
 from gapft_harness.stages.selection.reasoning import require_exact_reasoning
-from gapft_harness.store.digests import Digests
 from gapft_harness.training.ledger import hash_sequences
 from gapft_harness.training.plan import budget, build_sequences
 
@@ -87,7 +86,7 @@ def build_select_step(
         select,
         {
             "selector": condition.selector,
-            "params": describe_argument(condition.params, Digests()),
+            "params": describe_argument(condition.params),
             "n": n,
             "replay": recipe.budget.replay,
             "seed": recipe.find_selection_seed(arm.seed),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,7 @@ from gapft_harness.recipe.recipe import (
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.manifest import TaskFacts
 from gapft_harness.stages.context import Context
-from gapft_harness.stages.generation.generation import build_sampled_decoding, read_decoding
-from gapft_harness.stages.generation.made_from import (
+from gapft_harness.stages.descriptions import (
     describe_accelerators,
     describe_argument,
     describe_code,
@@ -34,8 +33,8 @@ from gapft_harness.stages.generation.made_from import (
     describe_model,
     hash_code,
 )
+from gapft_harness.stages.generation.chunks import build_sampled_decoding, read_decoding
 from gapft_harness.stages.train.job import count_trainings_at_once, train
-from gapft_harness.store.digests import Digests
 
 #: Libraries whose minor versions may change the result of training.
 _LIBRARIES = (
@@ -62,7 +61,6 @@ class TrainingSteps:
     plugins: Plugins
     plugin_files: Sequence[str]
     run: Path
-    _digests: Digests = field(default_factory=Digests)
 
     def build(
         self,
@@ -95,7 +93,7 @@ class TrainingSteps:
         }
         trainer = self.plugins.get("trainer", training.trainer)
         traits = trainer.require_traits(TrainerTraits)
-        code = {"trainer": describe_code(trainer, self._digests)}
+        code = {"trainer": describe_code(trainer)}
         inputs: dict[str, Input] = {}
         operational: dict[str, Any] = {}
         if traits.as_documented:
@@ -109,11 +107,9 @@ class TrainingSteps:
             settings["decoding"] = asdict(
                 build_sampled_decoding(read_decoding(self.task), recipe.search)
             )
-            settings["verifiers"] = [
-                [name, describe_argument(params, self._digests)] for name, params in rules
-            ]
+            settings["verifiers"] = [[name, describe_argument(params)] for name, params in rules]
             code |= {
-                f"verifier {name}": describe_code(self.plugins.get("verifier", name), self._digests)
+                f"verifier {name}": describe_code(self.plugins.get("verifier", name))
                 for name, _ in rules
             }
             operational["rules"] = [[name, dict(params)] for name, params in rules]
@@ -157,14 +153,12 @@ class TrainingSteps:
     def _described_arguments(self) -> dict[str, Any]:
         fixed = select_fixed_args(self.recipe.model.backend, self._arguments, self.plugins)
         return {
-            key: describe_argument(value, self._digests)
-            for key, value in fixed.items()
-            if key != "pretrained"
+            key: describe_argument(value) for key, value in fixed.items() if key != "pretrained"
         }
 
     @cached_property
     def _base(self) -> dict[str, Any]:
-        base, is_known = describe_model(self._arguments, self._digests)
+        base, is_known = describe_model(self._arguments)
         if not is_known:
             base["reported"] = {"weights_sha256": self.source.get("weights_sha256")}
         return base

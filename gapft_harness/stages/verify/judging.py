@@ -24,10 +24,9 @@ from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
 from gapft_harness.run_directory.manifest import IMPORTED_PREFIX, ImportFacts, Manifest
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.tables import JudgedResponse, read_judged, read_problems
-from gapft_harness.stages.generation.made_from import describe_model
-from gapft_harness.stages.generation.sealing import count_tokens
+from gapft_harness.stages.descriptions import describe_model
+from gapft_harness.stages.generation.table import count_tokens
 from gapft_harness.stages.integrity.differences import Differences, compare_values
-from gapft_harness.store.digests import Digests
 from gapft_harness.verification.judging import closing_verifier, judge_and_answer
 
 #: Responses judged again at a time, and the maximum number of named differences of a table.
@@ -242,7 +241,7 @@ def _load_tokenizer(
         return None
     if plugins.get("sampler", name).require_traits(SamplerTraits).prompt_lengths is None:
         return None
-    if "tokenizer" in settings.model_args or describe_model(settings.model_args, Digests())[1]:
+    if "tokenizer" in settings.model_args or describe_model(settings.model_args)[1]:
         with contextlib.suppress(UserError, ImportError):  # no file, or no transformers
             return Retokenizer(settings)
     findings.checked.append("not checked, because the tokenizer cannot be loaded here: token ids")

@@ -1,4 +1,4 @@
-"""Describe the inputs of responses as JSON values, for their keys in the store."""
+"""Describe models, adapters, plugins, arguments and machines as JSON values, for keys."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gapft_harness.core.digests import hash_file
 from gapft_harness.core.extras import find_version
 from gapft_harness.core.identities import content_hash
 from gapft_harness.core.numerics import ALL_GPUS, VISIBLE_GPUS, describe_environment
 from gapft_harness.core.records import Adapter
 from gapft_harness.core.weights import find_model_files, find_weights_folder, weights_hash
 from gapft_harness.engine.outputs import NOT_HERE
+from gapft_harness.engine.store import read_json
+from gapft_harness.hooks.checked import check_facts
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import SamplerSettings, Verifier
-from gapft_harness.hooks.registration import Registration, SamplerTraits
+from gapft_harness.hooks.registration import Registration, SamplerTraits, find_owner
 from gapft_harness.recipe.recipe import select_fixed_args
-from gapft_harness.stages.generation.sealing import read_description
-from gapft_harness.store.digests import Digests
-from gapft_harness.store.store import read_json
 from gapft_harness.version import __version__
 
 #: Libraries whose minor versions may change what a model generates.
@@ -50,54 +50,42 @@ def describe_sampler(
 
     Args:
         settings: the sampler's settings.
-        plugins: the plugins with the sampler.
+        plugins: the plugins; without the sampler's its code and arguments are not known.
         adapter: the adapter on the model; None for the source model.
 
     Returns:
         JSON values, equal on every machine with the same model; and whether its files are
         available. They are not before a download, and never on a server.
     """
+    model, is_known = describe_model(settings.model_args)
+    described = {
+        "backend": settings.backend,
+        "model": model,
+        "chat_template": settings.chat_template,
+        "system_instruction": settings.system_instruction,
+        "start_tokens": settings.start_tokens,
+    }
+    if not plugins.has("sampler", settings.backend):
+        unknown = {"code": NOT_HERE, "arguments": NOT_HERE, "adapter": {"arm": NOT_HERE}}
+        return {**described, **unknown}, is_known
     entry = plugins.get("sampler", settings.backend)
     arguments = {
         key: value
         for key, value in select_fixed_args(settings.backend, settings.model_args, plugins).items()
         if key != "pretrained" and value is not None
     }
-    digests = Digests()
-    adapter_parts = None if adapter is None else describe_adapter(Path(adapter.path))
-    if adapter is not None and (
-        entry.code_hash or not entry.require_traits(SamplerTraits).generates
-    ):
-        adapter_parts = {
-            **(adapter_parts or {}),
-            "arm": adapter.arm.name,
-        }  # may depend on the arm's name
-    model, is_known = describe_model(settings.model_args, digests)
+    adapter_parts = None
+    if adapter is not None:
+        adapter_parts = describe_adapter(Path(adapter.path))
+        if entry.code_hash or not entry.require_traits(SamplerTraits).generates:
+            adapter_parts["arm"] = adapter.arm.name  # may depend on the arm's name
     return {
-        "backend": settings.backend,
-        "code": describe_code(entry, digests),
-        "model": model,
-        "arguments": {key: describe_argument(value, digests) for key, value in arguments.items()},
-        "chat_template": settings.chat_template,
-        "system_instruction": settings.system_instruction,
-        "start_tokens": settings.start_tokens,
+        **described,
+        "code": describe_code(entry),
+        "arguments": {key: describe_argument(value) for key, value in arguments.items()},
         "adapter": adapter_parts,
         **describe_sampling_machine(entry),
     }, is_known
-
-
-def describe_unloaded_sampler(settings: SamplerSettings) -> dict[str, Any]:
-    """Describe a sampler whose plugin is not loaded, as far as the recipe tells."""
-    model, _ = describe_model(settings.model_args, Digests())
-    return {
-        "backend": settings.backend,
-        "code": NOT_HERE,
-        "model": model,
-        "arguments": NOT_HERE,
-        "chat_template": settings.chat_template,
-        "system_instruction": settings.system_instruction,
-        "start_tokens": settings.start_tokens,
-    }
 
 
 def describe_sampling_machine(entry: Registration) -> dict[str, Any]:
@@ -128,13 +116,23 @@ def describe_verifier(
         plugins: the plugins with the verifier.
         verifier: the verifier, whose description the manifest records as ``judged_by``.
     """
-    digests = Digests()
     return {
         "name": task["verifier"],
-        "parameters": describe_argument(task["verifier_params"], digests),
-        "code": describe_code(plugins.get("verifier", task["verifier"]), digests),
+        "parameters": describe_argument(task["verifier_params"]),
+        "code": describe_code(plugins.get("verifier", task["verifier"])),
         **describe_judging_machine(verifier),
     }
+
+
+def read_description(verifier: Verifier) -> dict[str, Any]:
+    """Return a verifier's own description; empty for most."""
+    describe = getattr(verifier, "describe", None)
+    if describe is None:
+        return {}
+    owner = find_owner("verifier", verifier)
+    with owner.wrap_errors():
+        facts = describe()
+    return check_facts(owner, facts, "a description", describe)
 
 
 def describe_judging_machine(verifier: Verifier) -> dict[str, Any]:
@@ -147,12 +145,12 @@ def describe_judging_machine(verifier: Verifier) -> dict[str, Any]:
     }
 
 
-def describe_code(entry: Registration, digests: Digests) -> Any:
+def describe_code(entry: Registration) -> Any:
     """Describe a plugin's code: the hash of its file, or of all files of a package."""
     source_root = Path(entry.source_root)
     if not entry.code_hash or not source_root.is_dir():
         return entry.code_hash
-    return {"file": entry.code_hash, "package": _describe_folder(source_root, digests)}
+    return {"file": entry.code_hash, "package": _describe_folder(source_root)}
 
 
 def hash_code(code: Any) -> Any:
@@ -160,10 +158,10 @@ def hash_code(code: Any) -> Any:
     return code if isinstance(code, str) or code == NOT_HERE else content_hash(code)
 
 
-def _describe_folder(folder: Path, digests: Digests) -> dict[str, str]:
+def _describe_folder(folder: Path) -> dict[str, str]:
     """Hash a folder's files by relative name, without compiled Python files."""
     files = (file for file in folder.rglob("*") if file.is_file() and file.suffix != ".pyc")
-    return {file.relative_to(folder).as_posix(): digests.hash_file(file) for file in files}
+    return {file.relative_to(folder).as_posix(): hash_file(file) for file in files}
 
 
 def describe_libraries(names: tuple[str, ...]) -> dict[str, str]:
@@ -192,12 +190,11 @@ def describe_accelerators() -> list[str]:
     return [*sorted(models), *([f"shown: {visible_devices}"] if len(models) > 1 else [])]
 
 
-def describe_model(arguments: Mapping[str, Any], digests: Digests) -> tuple[dict[str, Any], bool]:
+def describe_model(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
     """Describe a model by the hashes of its files, or by its name if they are not available.
 
     Args:
         arguments: the sampler's arguments.
-        digests: the cache of hashes.
 
     Returns:
         JSON values, and whether the files are available.
@@ -210,7 +207,7 @@ def describe_model(arguments: Mapping[str, Any], digests: Digests) -> tuple[dict
         name = [str(arguments.get(key)) for key in ("pretrained", "model", "revision")]
         return {"name": name, "reported": NOT_HERE}, False
     small, weights = find_model_files(folder)
-    return {"files": {file.name: digests.hash_file(file) for file in sorted(small | weights)}}, True
+    return {"files": {file.name: hash_file(file) for file in sorted(small | weights)}}, True
 
 
 def select_reported_model(description: Mapping[str, Any]) -> dict[str, Any]:
@@ -218,20 +215,20 @@ def select_reported_model(description: Mapping[str, Any]) -> dict[str, Any]:
     return {key: description[key] for key in REPORTED_MODEL_KEYS if key in description}
 
 
-def describe_argument(value: Any, digests: Digests) -> Any:
+def describe_argument(value: Any) -> Any:
     """Replace the paths of files and folders in an argument by the hashes of their contents.
 
     Whole floats are written as integers: 2.0 as 2.
     """
     if isinstance(value, Mapping):
-        return {key: describe_argument(item, digests) for key, item in value.items()}
+        return {key: describe_argument(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [describe_argument(item, digests) for item in value]
+        return [describe_argument(item) for item in value]
     if isinstance(value, str):
         if os.path.isfile(value):
-            return {"file": digests.hash_file(Path(value))}
+            return {"file": hash_file(Path(value))}
         if os.path.isdir(value) and not _contains_working_folder(Path(value)):
-            return {"folder": _describe_folder(Path(value), digests)}
+            return {"folder": _describe_folder(Path(value))}
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
