@@ -42,7 +42,7 @@ def test_experiment_appears_in_all_outputs(run: BaseRun) -> None:
 def test_dry_run_counts_the_steps(run: BaseRun) -> None:
     done = run.resume("--dry-run")
     assert done.returncode == 0, done.stderr
-    assert f"{NAME}: 5 of 5" in done.stdout
+    assert f"{NAME}: 5 in the run" in done.stdout
 
 
 def test_results_match_sealed_tables(run: BaseRun) -> None:
@@ -82,7 +82,7 @@ def test_changed_settings_or_code_recompute_results(
     assert verify(run.path, plugins).differences == []
     setting = ("--set", f"experiments.{NAME}.long=13")
     planned = succeed("run", run.path, "--dry-run", *setting, *options, cwd=run.folder)
-    assert f"{NAME}: 0 of 5" in planned.stdout
+    assert f"{NAME}: 5 new" in planned.stdout
     stages = ("--only", "select", "--only", "experiments")
     succeed("run", run.path, *stages, *setting, *options, cwd=run.folder)
     assert read_json(path)["long"] == 0 < json.loads(original)["long"]

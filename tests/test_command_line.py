@@ -9,14 +9,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 import yaml
 from typer.testing import CliRunner
 
 from gapft_harness.cli.main import app
-from gapft_harness.cli.options import Options, build_settings
-from gapft_harness.cli.runs import resolve_recipe
 from tests.kit.command import succeed
 from tests.kit.patience import PATIENCE_S
 
@@ -30,8 +30,8 @@ def run_command(*arguments: str) -> str:
     return done.output
 
 
-def parse_recipe(text: str) -> dict[str, object]:
-    content: dict[str, object] = yaml.safe_load(text.split("# stages")[0])
+def parse_recipe(text: str) -> dict[str, Any]:
+    content: dict[str, Any] = yaml.safe_load(text.split("# conditions")[0])
     return content
 
 
@@ -55,7 +55,8 @@ def test_set_overrides_limit_option(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "pool_limit: 3\n  audit_limit: 5" in output
 
 
-def test_set_overrides_every_option() -> None:
+def test_set_overrides_every_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     sets = {
         "model.backend": "dummy",
         "data.pool_limit": 5,
@@ -65,14 +66,21 @@ def test_set_overrides_every_option() -> None:
         "conditions": ["uniform"],
         "seeds": [3],
     }
-    overrides = [f"{key}={json.dumps(value)}" for key, value in sets.items()]
-    choice = Options(
-        *("demo", "gapft_demo", "pretrained=bundled:demo"),
-        *(build_settings("hf", 2, overrides), ["gapft"], [1, 2]),
-    )
-    content = resolve_recipe(choice).model_dump(mode="json")
+    options = ("--task", "gapft_demo", "--model", "hf", "--limit", "2", "--condition", "gapft")
+    options += ("--model-args", "pretrained=bundled:demo", "--seed", "1")
+    overrides = [f"--set={key}={json.dumps(value)}" for key, value in sets.items()]
+    done = CliRunner().invoke(app, ["run", "demo", *options, *overrides, "--dry-run"])
+    content = parse_recipe(done.output)
+    content["conditions"] = [*content["conditions"]]
     for key, value in sets.items():
         assert functools.reduce(operator.getitem, key.split("."), content) == value, key
+
+
+def test_has_eight_commands_and_few_options() -> None:
+    commands = typer.main.get_command(app).commands
+    assert [*commands] == ["run", "verify", "compare", "gap", "export", "list", "store", "doctor"]
+    options = [p for command in commands.values() for p in command.params if p.opts[0][0] == "-"]
+    assert len(options) <= 65
 
 
 def test_settings_change_recipe_of_existing_run(tmp_path: Path) -> None:

@@ -18,10 +18,10 @@ from gapft_harness.recipe.conditions import convert_to_mapping
 from gapft_harness.recipe.reading import load_recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory
-from gapft_harness.run_directory.recorded import TRAINED_AS, read_training
-from tests.kit.dry_runs import parse_requirements
-from tests.kit.records import read_records
+from gapft_harness.stages.arm_facts import TRAINED_AS
+from tests.kit.dry_runs import parse_section
 
+EXPERIMENTS = ("search_depth", "stability", "allocation", "online")
 #: Together 64, the number of update groups of the code recipes.
 SLOTS, REPLAY = 40, 24
 
@@ -57,17 +57,15 @@ def build_reduced_recipe(name: str, **sections: Any) -> dict[str, Any]:
     }
 
 
-def read_count(line: str) -> int:
-    """Return the first number of a line."""
-    return int(re.findall(r"\d[\d,]*", line)[0].replace(",", ""))
-
-
 def read_forecast(recipe: Path) -> tuple[int, int]:
-    """Return the numbers of adapters and of responses that a dry run prints."""
-    text = describe_dry_run(Options(str(recipe)), None)
-    adapters = re.findall(r"^train +(\d+) adapters", text, flags=re.MULTILINE)[0]
-    lines = parse_requirements(text)["responses"].splitlines()
-    return int(adapters), sum(map(read_count, lines))
+    """Return the numbers of adapters and of responses, without GRPO's, in a dry run."""
+    steps = parse_section(describe_dry_run(Options(str(recipe)), None), "steps")
+    adapters = re.findall(r"at most (\d+) adapters", steps["train"])[0]
+    counts = [re.findall(r"^([\d,]+) new", steps[f"search {split}"])[0] for split in SPLITS]
+    counts += re.findall(r"= ([\d,]+) responses", steps["audit"])
+    experiments = [line for name, line in steps.items() if name in EXPERIMENTS]
+    counts += [count for line in experiments for count in re.findall(r"([\d,]+) = ", line)]
+    return int(adapters), sum(int(count.replace(",", "")) for count in counts)
 
 
 def write_recipe(folder: Path, recipe: dict[str, Any]) -> Path:
@@ -77,18 +75,20 @@ def write_recipe(folder: Path, recipe: dict[str, Any]) -> Path:
 
 
 def count_responses(run: Path) -> int:
-    """Count a run's responses, without those of arms that reuse an adapter."""
-    training = read_training(RunDirectory.open(run))
+    """Count a run's responses, without GRPO's and those of arms that reuse an adapter."""
+    manifest = RunDirectory.open(run).manifest()
     shared_tables = {
         f"{layout.DECISIONS}/{arm}.parquet"
-        for arm, facts in training.items()
+        for arm, facts in manifest["training"].items()
         if TRAINED_AS in facts
     }
-    read = [name for name in read_records(run) if name.startswith(f"{layout.DECISIONS}/")]
-    rows = sum(pq.read_metadata(run / name).num_rows for name in read if name not in shared_tables)
-    searches = [run / layout.responses_path(split) for split in SPLITS]
-    online = sum(facts.get("responses", 0) for facts in training.values())
-    return rows + sum(pq.read_metadata(path).num_rows for path in searches) + online
+    decisions = [
+        name
+        for name in manifest["files"]
+        if name.startswith(f"{layout.DECISIONS}/") and name.endswith(".parquet")
+    ]
+    tables = [*map(layout.responses_path, SPLITS), *{*decisions} - shared_tables]
+    return sum(pq.read_metadata(run / table).num_rows for table in tables)
 
 
 @pytest.mark.parametrize(
@@ -111,5 +111,5 @@ def test_run_generates_predicted_responses(
     adapters, responses = read_forecast(path)
     run_recipe(Options(str(path)), str(tmp_path / "run"))
     assert count_responses(tmp_path / "run") == responses
-    done = read_training(RunDirectory.open(tmp_path / "run"))
+    done = RunDirectory.open(tmp_path / "run").manifest()["training"]
     assert adapters == sum("seconds" in facts for facts in done.values())

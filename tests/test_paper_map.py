@@ -13,7 +13,6 @@ import pytest
 
 from gapft_harness.cli.dry_run import describe_dry_run
 from gapft_harness.cli.options import Options
-from gapft_harness.cli.reference import build_paper_page
 from gapft_harness.experiments.online import OnlinePart, OnlineRead
 from gapft_harness.experiments.scope import ScopePart, ScopeRead
 from gapft_harness.recipe.bundled import list_bundled_recipes, list_bundled_studies
@@ -26,7 +25,8 @@ from gapft_harness.training.groups import Group
 from tests.kit.report_tables import build_results, find_row
 from tests.report import planted
 
-PAGE = (Path(__file__).parents[1] / "docs" / "recipes.md").read_text("utf-8")
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs/recipes.md").read_text("utf-8")
 
 #: Table 5: the recipe, n, N and J.
 BUDGETS = [
@@ -58,7 +58,7 @@ def test_documented_runs_resolve(command: str) -> None:
     name, *options = shlex.split(command)
     assert name in list_bundled_recipes()
     assert set(options[::2]) <= {"--set"}
-    assert "# stages" in describe_dry_run(Options(name, overrides=options[1::2]), None)
+    assert "# conditions" in describe_dry_run(Options(name, overrides=options[1::2]), None)
 
 
 def test_bundled_studies_are_documented() -> None:
@@ -70,57 +70,47 @@ def test_dry_run_prints_the_papers_budget(
     name: str, slots: int, exposures: int, steps: int
 ) -> None:
     text = describe_dry_run(Options(name, overrides=[f"budget.n={slots}"]), None)
-    assert f"; n = {slots}; N = {exposures}; J = {steps}\n" in text
+    assert f" n = {slots}; N = {exposures}; J = {steps}\n" in text
 
 
-def read_map() -> dict[str, dict[str, list[str]]]:
-    """Return the cells of each row by table or figure, then by recipe."""
-    places: dict[str, dict[str, list[str]]] = {}
-    for section in build_paper_page().split("\n## ")[1:]:
-        place, _, text = section.partition("\n")
-        rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line[:3] == "| `"]
-        places[place] = {row[0].strip("`"): row[1:] for row in rows}
-    return places
+def read_map() -> dict[str, str]:
+    """Return the row of each table or figure of the map."""
+    lines = (ROOT / "docs/paper-map.md").read_text("utf-8").splitlines()
+    rows = [line.strip("| ").split(" | ", 1) for line in lines if line.startswith("| ")]
+    return dict(rows[1:])
 
 
 def test_maps_every_table_and_figure() -> None:
     expected = {f"Table {n}" for n in range(1, 15)} | {f"Figure {n}" for n in range(1, 7)}
-    places = read_map()
     expected |= {"Section 4.2", "Appendix A", "Appendix B", "Appendix C"}
-    assert expected == set(places)
-    assert {place for place, rows in places.items() if not rows} == {"Figure 1", "Table 9"}
-    mapped_recipes = {recipe for rows in places.values() for recipe in rows}
-    assert {name for name in list_bundled_recipes() if name.startswith("paper/")} <= mapped_recipes
+    assert expected == read_map().keys()
 
 
-def test_map_matches_recipes_and_commands() -> None:
-    places = read_map()
-    for name, file in list_bundled_recipes().items():
+def test_map_names_every_recipe_with_a_paper_section() -> None:
+    rows = read_map()
+    papers = {name: load_recipe(file).paper for name, file in list_bundled_recipes().items()}
+    papers |= {name: read_study(name).paper for name in list_bundled_studies()}
+    assert sum(map(len, papers.values())) > 50
+    for name, places in papers.items():
+        for place in places:
+            assert f"`{name}`" in rows[place], (place, name)
+
+
+def test_map_names_the_tables_of_compared_values() -> None:
+    rows = read_map()
+    for file in list_bundled_recipes().values():
         for figure in list_published(load_recipe(file).model_dump(mode="json")):
-            tables, values, _ = places[figure.table][name]
-            assert f"`{figure.kind.table}`" in tables
-            assert (
-                f"{figure.subject}.{figure.quantity} {figure.format_value(figure.printed)}"
-                in values
-            )
+            assert f"`{figure.kind.table}`" in rows[figure.table], (file, figure)
+
+
+def test_documented_commands_are_in_the_map() -> None:
+    rows = read_map()
     text = PAGE.partition("\n## The paper's tables and figures\n")[2].partition("\n## ")[0]
     for line in text.splitlines():
         place, *_ = re.findall(r"^\| ((?:Table|Figure|Appendix) \w+)", line) or [""]
         cells = line.strip("| ").split(" | ")
         for name in re.findall(r"`gapft run ([^` ]+)", cells[2]) if place else ():
-            assert name in places[place], (place, name)
-            if name in list_bundled_studies():
-                cells_of_study = [r for r in places[place].values() if f"study `{name}`" in r[0]]
-                assert len(cells_of_study) == len(read_study(name).cells), (place, name)
-
-
-def test_map_has_means_of_the_study() -> None:
-    places = read_map()
-    for place in ("Table 1", "Section 4.2"):
-        tables, values, _ = places[place]["paper/main"]
-        assert "`means`" in tables
-        assert "gapft minus " in values
-    assert "gold_again minus gold.changed 331" in places["Appendix A"]["controls/llama-logiqa"][1]
+            assert f"`{name}`" in rows[place], (place, name)
 
 
 #: Figures of every quantity, by the numbers of the planted run.

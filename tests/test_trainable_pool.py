@@ -19,7 +19,7 @@ from gapft_harness.stages.search.trainable import NotTrainable, check_trainable
 
 
 def list_problems(overrides: list[str], recipe: str = "demo") -> str:
-    return describe_dry_run(Options(recipe, overrides=overrides), "r").partition(
+    return describe_dry_run(Options(recipe, overrides=overrides), Path("r")).partition(
         "# missing here\n"
     )[2]
 

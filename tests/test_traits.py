@@ -60,7 +60,7 @@ def test_plugin_sampler_declares_run_independent_arguments(tmp_path: Path) -> No
 def test_dry_run_calls_a_plugins_check(tmp_path: Path, check: str, expected: str) -> None:
     file = write_plugin(tmp_path, "sampler", f"check={check}")
     chosen = Options("demo", plugin_files=[file], overrides=["model.backend=mine"])
-    missing = describe_dry_run(chosen, str(tmp_path / "run")).partition("# missing here\n")[2]
+    missing = describe_dry_run(chosen, tmp_path / "run").partition("# missing here\n")[2]
     assert expected in missing
 
 

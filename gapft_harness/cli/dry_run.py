@@ -1,66 +1,45 @@
-"""Describe a run (``gapft run --dry-run``): recipe, stages, cost, missing requirements."""
+"""Describe a run without making anything (``gapft run --dry-run``)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from gapft_harness.cli.options import Options
-from gapft_harness.cli.requirements import (
-    LARGE_MODEL_BYTES,
-    ModelSize,
-    bound_slots,
-    count_all,
-    find_device,
-    find_model_size,
-    has_own_budget,
-    list_requirements,
-)
 from gapft_harness.cli.runs import map_keys_to_options, resolve_chat_template, resolve_recipe
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.offline import force_offline
 from gapft_harness.core.records import Arm, Problem
-from gapft_harness.engine.outputs import NotKnownYet, Output, Unknown
+from gapft_harness.engine.outputs import NotKnownYet
 from gapft_harness.engine.planner import Planner
-from gapft_harness.engine.run import RECORDS, Run
+from gapft_harness.engine.run import Run
 from gapft_harness.engine.step import Step
 from gapft_harness.engine.store import open_store
 from gapft_harness.hooks.manager import Plugins, load_plugins
-from gapft_harness.hooks.registration import Registration, SamplerTraits
+from gapft_harness.hooks.registration import SamplerTraits
 from gapft_harness.recipe.called_plugins import check_names
 from gapft_harness.recipe.conditions import find_own_settings
 from gapft_harness.recipe.recipe import Recipe, build_sampler_settings, resolve_model_args
 from gapft_harness.report.names import format_own_setting
-from gapft_harness.report.reading.published import list_published
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import (
-    CALIBRATION,
-    SPLITS,
-    RunDirectory,
-    Split,
-    list_arms,
-    list_recorded_include_paths,
-    list_splits,
-    name_missing_plugins,
-    read_recipe,
-)
-from gapft_harness.stages.context import find_slots
+from gapft_harness.run_directory.directory import RunDirectory, Split, list_splits
+from gapft_harness.run_directory.manifest import list_recorded_include_paths, name_missing_plugins
 from gapft_harness.stages.decode import build_decoder
 from gapft_harness.stages.experiment import Experiment, View, load_experiments
-from gapft_harness.stages.search.data import check_splits, hash_problems, load_problems
+from gapft_harness.stages.search.data import check_splits, hash_problems
 from gapft_harness.stages.search.stage import (
     build_search_step,
-    compare_with_paper,
     count_stored_parts,
     needs_model,
 )
 from gapft_harness.stages.search.trainable import NotTrainable, check_trainable
 from gapft_harness.stages.selection.budgets import describe_planned_budget
-from gapft_harness.stages.selection.stage import list_replicate_warnings
+from gapft_harness.stages.selection.stage import list_arms, list_replicate_warnings
 from gapft_harness.stages.steps import (
     list_audit_steps,
     list_training_steps,
@@ -74,10 +53,55 @@ from gapft_harness.stages.train.requirements import (
     list_missing_packages,
     predict_shared,
 )
-from gapft_harness.verification.judging import closing_verifier
 
 #: The last line of a dry run if the run itself can start.
 NOTHING_MISSING = "nothing: this recipe can run"
+#: A model whose weights have more bytes than this is too slow to train without a GPU.
+_LARGE_MODEL_BYTES = 4e9
+
+
+@dataclass
+class _Plan:
+    """What a dry run knows.
+
+    Attributes:
+        recipe: the recipe, with the conditions and seeds that the run already has.
+        path: the run directory, which need not exist.
+        plugins: the loaded plugins.
+        choice: the command's options.
+        problems: the problems by split; empty if the data cannot be read.
+        task: the task's facts; empty if the data cannot be read.
+        warnings: sentences on settings and data.
+        missing: what the run needs and this machine does not have.
+    """
+
+    recipe: Recipe
+    path: Path
+    plugins: Plugins
+    choice: Options
+    problems: dict[Split, Sequence[Problem]] = field(default_factory=dict)
+    task: dict[str, Any] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+
+    @property
+    def has_run(self) -> bool:
+        """Whether the run exists."""
+        return (self.path / layout.MANIFEST).exists()
+
+    def build_planner(self) -> Planner:
+        """Build a planner of the run's outputs."""
+        return Planner(Run(self.path), open_store(self.path))
+
+    @property
+    def plugin_files(self) -> Sequence[str]:
+        """The files given by ``--plugin``."""
+        return self.choice.plugin_files
+
+    def list_arms(self) -> list[Arm]:
+        """List the arms without those that will share an adapter."""
+        shared = predict_shared(self.recipe, self.plugins)
+        return [arm for arm in list_arms(self.recipe) if arm.condition not in shared]
 
 
 @force_offline()
@@ -89,294 +113,277 @@ def describe_dry_run(choice: Options, run_dir: Path | None) -> str:
         run_dir: the run directory, which need not exist; None for ``runs/NAME``.
 
     Raises:
-        UserError: the recipe is invalid, or names an unknown plugin or task.
+        UserError: the recipe is invalid, it names an unknown plugin or task, or the run directory
+            cannot be used.
     """
     if choice.recipe is None and not choice.task and run_dir is not None:
-        read_recipe(run_dir)
-        choice = replace(
-            choice, recipe=f"{run_dir}/{layout.RECIPE}"
-        )  # as ``run_recipe`` continues a run
-    recipe = resolve_recipe(choice)
-    run_folder = str(run_dir or Path("runs", recipe.name))
-    plugins = load_plugins(choice.plugin_files)
-    warnings: list[str] = []
-    try:
-        recipe, template_note = resolve_chat_template(recipe, Path(run_folder), plugins)
-        warnings += filter(None, [template_note])
-    except GapftError as error:
-        warnings.append(f"model.chat_template: cannot be determined: {error}")
-    with name_missing_plugins(Path(run_folder)):
+        RunDirectory.open(run_dir)
+        choice = replace(choice, recipe=str(run_dir / layout.RECIPE))
+    recipe, plugins = resolve_recipe(choice), load_plugins(choice.plugin_files)
+    path = run_dir or Path("runs", recipe.name)
+    with name_missing_plugins(path):
+        _, changes = RunDirectory.compare_recipe(path, recipe, plugins)  # a wrong folder first
         check_names(recipe, plugins)
         experiments = load_experiments(recipe, plugins, map_keys_to_options(choice))
-    include_paths = choice.include_paths or list_recorded_include_paths(Path(run_folder))
-    problems_by_split, task, data_warnings, missing = _read_splits(recipe, plugins, include_paths)
-    problems = {split: len(split_problems) for split, split_problems in problems_by_split.items()}
-    warnings += data_warnings
-    warnings += list_replicate_warnings(recipe)
-    if task:
-        warnings += list_reward_warnings(recipe, task, plugins)
-    sampler = plugins.get("sampler", recipe.model.backend)
-    config, model_faults = _examine_model(recipe, sampler)
-    size = find_model_size(recipe, config)
-    missing += [
-        *model_faults,
-        *_check_gpu(recipe, sampler, size),
-        *list_missing_packages(recipe, plugins),
-    ]
-    missing += [
-        *filter(None, [explain_refused_kernels(recipe, plugins)]),
-    ]
-    end_token_lines, end_token_faults = _describe_end_tokens(recipe, plugins, config)
-    missing += end_token_faults
-    run, extended_recipe, refusal, changes = _find_run(recipe, run_folder, plugins)
-    missing += filter(None, [refusal])
-    work = _describe_work(
-        extended_recipe, run, refusal, run_folder, plugins, choice, problems_by_split, task
-    )
-    lines = [
-        "# resolved recipe",
-        yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False).rstrip(),
-        "",
-        "# stages",
-        *_describe_stages(
-            recipe, experiments, plugins, run_folder, task, end_token_lines, problems
-        ),
-        "",
-        "# what it takes",
-        *list_requirements(
-            extended_recipe,
-            experiments,
-            plugins,
-            problems,
-            task,
-            size,
-            run_folder,
-            run,
-            refusal,
-            changes,
-            _describe_time(extended_recipe, plugins, problems_by_split, task, size, config, run),
-        ),
-        "",
-        "# what is new",
-        *work,
-        *(["", "# warnings", *warnings] if warnings else []),
-        *(
-            ["", "# the paper's source", *_compare_with_paper(recipe, run_folder)]
-            if recipe.paper
-            else []
-        ),
-        "",
-        "# missing here",
-        *(dict.fromkeys(missing) or [NOTHING_MISSING]),
-    ]
-    return "\n".join(lines)
-
-
-def _describe_time(
-    recipe: Recipe,
-    plugins: Plugins,
-    problems: Mapping[Split, Sequence[Problem]],
-    task: Mapping[str, Any],
-    size: ModelSize | None,
-    config: Path | None,
-    run: RunDirectory | None,
-) -> list[str]:
-    """Describe how long the run takes on this CPU; empty if that is not known.
-
-    It is known for a model of the ``hf`` sampler whose config and tokenizer are on this machine.
-    """
-    if size is None or size.model is None or config is None or set(SPLITS) - problems.keys():
-        return []
-    sampler, trainers = (
-        recipe.model.backend,
-        {t.trainer for t in map(recipe.resolve_training, recipe.conditions)},
-    )
-    if sampler != "hf" or trainers != {"lora"} or find_device(recipe).type != "cpu":
-        return []
-    from gapft_harness.cli.cpu_time import (
-        LEAST_WEIGHTS,
-        Shape,
-        Work,
-        count_prompt_tokens,
-        describe_time,
-    )
-    from gapft_harness.training.model import load_tokenizer
-
-    shape = Shape.of(size.model)
-    if shape.body < LEAST_WEIGHTS:
-        return []
+    warnings = list_replicate_warnings(recipe)
     try:
-        tokenizer = load_tokenizer(resolve_model_args(recipe))
-        prompt_tokens = count_prompt_tokens(recipe, tokenizer, problems)
-    except GapftError:  # reported by the checks of the tokenizer and of the chat template
-        return []
-    shared = predict_shared(recipe, plugins)
-    arms = [arm for arm in list_arms(recipe) if arm.condition not in shared]
-    known = None if run is None else find_slots(run)
-    slots = [
-        bound_slots(
-            recipe, arm.condition, len(problems["pool"]), known,
-            has_own_budget(recipe, arm.condition, plugins),
-        )[0] or 0
-        for arm in arms
-    ]  # fmt: skip
-    work = Work(
-        prompt_tokens=prompt_tokens,
-        searched=sum(map(len, problems.values())),
-        responses=1 + recipe.search.k,
-        audited=len(problems["audit"]) * len(arms),
-        exposures=sum(
-            count * recipe.resolve_training(arm.condition).repetitions
-            for arm, count in zip(arms, slots, strict=True)
-        ),
-        new_tokens=recipe.search.max_gen_toks or task.get("decoding", {}).get("max_gen_toks", 0),
-    )
-    return describe_time(recipe, shape, work)
-
-
-def _find_run(
-    recipe: Recipe, run_dir: str, plugins: Plugins
-) -> tuple[RunDirectory | None, Recipe, str, str]:
-    """Find an existing run, and compare it with the recipe.
-
-    Returns:
-        The run if it continues with its finished work, else None; the recipe with the conditions
-        and seeds that the run already has; the reason why the run cannot continue, or ""; the
-        changes that require work again, or "".
-    """
-    path = Path(run_dir)
-    try:
-        extended_recipe, changes = RunDirectory.compare_recipe(path, recipe, plugins)
+        recipe, note = resolve_chat_template(recipe, path, plugins)
+        warnings += filter(None, [note])
     except GapftError as error:
-        return None, recipe, str(error), ""
-    if not (path / layout.RECIPE).exists():
-        return None, recipe, "", ""
-    run = RunDirectory(path, extended_recipe, changes=changes)
-    return run, extended_recipe, "", _describe_changes(changes)
+        warnings.append(f"model.chat_template: cannot be determined: {error}")
+    extended, _ = RunDirectory.compare_recipe(path, recipe, plugins)
+    plan = _Plan(extended, path, plugins, choice, warnings=warnings)
+    _read_data(plan)
+    model_lines = _examine_model(plan)
+    plan.missing += list_missing_packages(recipe, plugins)
+    plan.missing += filter(None, [explain_refused_kernels(recipe, plugins)])
+    if changes:
+        plan.warnings.append(f"dependent results are recomputed: {'; '.join(changes)}")
+    sections = {
+        "resolved recipe": [yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False)],
+        "conditions": [*_describe_conditions(plan), *model_lines],
+        "steps": [*_describe_steps(plan, experiments)],
+        "warnings": plan.warnings,
+        "missing here": [*dict.fromkeys(plan.missing)] or [NOTHING_MISSING],
+    }
+    return "\n\n".join(
+        "\n".join([f"# {title}", *lines]).rstrip() for title, lines in sections.items() if lines
+    )
 
 
-def _describe_work(
-    recipe: Recipe,
-    run: RunDirectory | None,
-    refusal: str,
-    run_dir: str,
-    plugins: Plugins,
-    choice: Options,
-    problems: Mapping[Split, Sequence[Problem]],
-    task: Mapping[str, Any],
-) -> list[str]:
-    """Describe the reused and the new work of each step, one line each, with reasons."""
-    if refusal:
-        return ["not known: the run cannot continue"]
+def _read_data(plan: _Plan) -> None:
+    """Read the data of all splits, or note why this is impossible."""
+    from gapft_harness.lm_eval_bridge.benchmarks.splits import DataNotFound
+    from gapft_harness.lm_eval_bridge.discovery import NoSuchTaskError
+
+    paths = plan.choice.include_paths or list_recorded_include_paths(plan.path)
     try:
-        planner, steps = _plan_searches(recipe, run_dir, problems, task, plugins)
-        outputs = planner(steps)
-        is_known = run is not None and len(steps) == len(list_splits(recipe))
-        return [
-            *_describe_searches(recipe, planner, steps, problems),
-            *_describe_trainings(recipe, run if is_known else None, outputs, choice),
-        ]
-    except GapftError as error:
-        return [f"cannot be determined: {error}"]
-
-
-def _plan_searches(
-    recipe: Recipe,
-    run_dir: str,
-    problems: Mapping[Split, Sequence[Problem]],
-    task: Mapping[str, Any],
-    plugins: Plugins,
-) -> tuple[Planner, list[Step]]:
-    """Return the steps that search the splits whose problems could be read, and their planner."""
-    path = Path(run_dir)
-    planner = Planner(Run(path), open_store(path))
-    if not task:
-        return planner, []
-    builder = build_decoder(recipe, task, {}, path, plugins, ())
-    splits = [split for split in list_splits(recipe) if split in problems]
-    return planner, [build_search_step(builder, s, hash_problems(problems[s])) for s in splits]
-
-
-def _describe_searches(
-    recipe: Recipe,
-    planner: Planner,
-    steps: Sequence[Step],
-    problems: Mapping[Split, Sequence[Problem]],
-) -> Iterator[str]:
-    step_by_split = {step.name: step for step in steps}
-    for split in list_splits(recipe):
-        if (step := step_by_split.get(split)) is None:
-            yield f"search {split}: not known, because its problems cannot be read"
-        elif split in planner.in_run:
-            yield f"search {split}: in the run"
-        elif split in planner.stored:
-            yield f"search {split}: reused"
-        elif logs := recipe.search.list_logs(split):
-            yield f"search {split}: takes the responses of {', '.join(logs)}"
-        elif needs_model(step):
-            yield (
-                f"search {split}: known once the model is loaded: its files are not on this machine"
-            )
-        else:
-            assert planner.store is not None
-            text = count_stored_parts(step, problems[split], planner.store).describe()
-            reason = planner.new[split]
-            yield f"search {split}: {text}{f' ({reason})' if reason else ''}"
-
-
-def _describe_trainings(
-    recipe: Recipe,
-    run: RunDirectory | None,
-    searches: Mapping[str, Output | Unknown],
-    choice: Options,
-) -> Iterator[str]:
-    """Describe which adapters are trained and decoded.
-
-    Arms that will share the adapter of another condition are not counted.
-    """
-    plugins = load_plugins(choice.plugin_files)
-    shared = predict_shared(recipe, plugins)
-    arms = [arm for arm in list_arms(recipe) if arm.condition not in shared]
-    trained: list[Arm] = []
-    if run is None:
-        yield f"train: known after the search; at most {len(arms)} adapters"
-    else:
-        view = View(RunDirectory(run.path, recipe), plugins, arms, choice.plugin_files)
-        view.add(searches)
-        try:
-            planner, steps = _plan_trainings(view)
-        except NotKnownYet:
-            yield f"train: known after selection; at most {len(arms)} adapters"
-        else:
-            new = [step for step in steps if step.name in planner.new]
-            work = sum(int(step.operational["steps"]) for step in new)
-            yield f"train: {_describe_plan(planner, f' ({work:,} steps)')}"
-            trained = [Arm(*step.operational["arm"]) for step in steps if step not in new]
-    if run is None or not trained:
-        yield f"audit: known after training; at most {len(arms)} adapters"
+        splits, plan.task = check_splits(plan.recipe, plan.plugins, paths)
+    except NoSuchTaskError:
+        raise
+    except DataNotFound as error:
+        plan.missing.append(f"data: {error}; a dry run downloads nothing, but the run will try to")
         return
-    audited = View(view.run, plugins, trained, choice.plugin_files)
-    audited.add({**searches, **{step.name: view.output(step.name) for step in steps}})
-    planner = Planner(run.outputs, open_store(run.path))
+    except GapftError as error:
+        plan.missing.append(f"data: {error}")
+        return
+    plan.problems = {split: read.problems for split, read in splits.items()}
+    plan.warnings += [f"{split}: {w}" for split, read in splits.items() for w in read.warnings]
+    plan.warnings += list_reward_warnings(plan.recipe, plan.task, plan.plugins)
+    try:
+        check_trainable(plan.recipe, plan.plugins, plan.problems["pool"], plan.task)
+    except NotTrainable as error:
+        plan.missing.append(str(error))
+    except UserError:  # without a tokenizer on this machine, which is noted elsewhere
+        pass
+
+
+def _examine_model(plan: _Plan) -> list[str]:
+    """Note what is wrong with the model; describe end tokens and memory of training."""
+    from gapft_harness.training.model import build_meta_model
+
+    recipe = plan.recipe
+    arguments = resolve_model_args(recipe)
+    sampler = plan.plugins.get("sampler", recipe.model.backend)
+    try:
+        if (check := sampler.require_traits(SamplerTraits).check) is not None:
+            with sampler.wrap_errors():
+                check(build_sampler_settings(recipe))
+        folder = _find_model(arguments)
+    except GapftError as error:
+        plan.missing.append(f"model: {error}")
+        return []
+    if folder is None:
+        revision = f" at revision {arguments['revision']}" if "revision" in arguments else ""
+        plan.missing.append(
+            f"model {arguments['pretrained']}{revision}: not in the hub's cache; the run would "
+            "download it"
+        )
+        return []
+    try:
+        ends = find_end_tokens(recipe, plan.plugins)
+        model = build_meta_model({**arguments, "pretrained": str(folder)}, recipe.training)
+        return [*_describe_end_tokens(ends), _describe_memory(plan, model)]
+    except GapftError as error:
+        plan.missing.append(str(error))
+        return []
+
+
+def _find_model(arguments: Mapping[str, Any]) -> Path | None:
+    """Find the folder of a model's config on this machine; None if it is not here.
+
+    Raises:
+        UserError: the name is neither a folder nor a name of the hub.
+    """
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    name = arguments["pretrained"]
+    if Path(name).is_dir():
+        return Path(name)
+    try:
+        revision = str(arguments.get("revision", "main"))
+        cached = try_to_load_from_cache(name, "config.json", revision=revision)
+    except HFValidationError as error:
+        raise UserError(f"{name}: expected a folder or the name of a model on the hub") from error
+    return Path(cached).parent if isinstance(cached, str) else None
+
+
+def _describe_end_tokens(ends: Mapping[str, Any]) -> Iterator[str]:
+    """Describe which token ends the trained responses of each condition."""
+    conditions: dict[str, list[str]] = {}
+    for condition, end in ends.items():
+        text = "no end token is supervised" if end is None else f"{end.text!r} ({end.id})"
+        conditions.setdefault(text, []).append(condition)
+    for text, names in conditions.items():
+        yield f"end token: {text}" + (f" in {', '.join(names)}" if len(conditions) > 1 else "")
+
+
+def _describe_memory(plan: _Plan, model: Any) -> str:
+    """Describe the memory of a training process; note a large model without a GPU."""
+    from gapft_harness.core.memory import measure_free_memory
+    from gapft_harness.training.devices import resolve_device
+    from gapft_harness.training.memory import estimate_memory
+
+    recipe = plan.recipe
+    settings = [recipe.resolve_training(name) for name in recipe.conditions]
+    largest = max((estimate_memory(model, s) for s in settings), key=lambda e: e.total)
+    device = resolve_device(recipe.model.args.get("device"))
+    is_local = recipe.executor.address is None and "device" not in recipe.model.args
+    if largest.weights > _LARGE_MODEL_BYTES and device.type == "cpu" and is_local:
+        plan.missing.append(
+            "GPU: torch finds none, so that this model would be trained on the CPU; to allow that, "
+            "set model.args.device: cpu"
+        )
+    free = measure_free_memory(device) / 1e9
+    return f"memory: training holds {largest}; {free:.3g} GB are free on {device}"
+
+
+def _describe_conditions(plan: _Plan) -> Iterator[str]:
+    """Describe each condition with n, N and J; equal descriptions share a line."""
+    recipe = plan.recipe
+    names_by_text: dict[str, list[str]] = {}
+    own_settings = find_own_settings(recipe.model_dump(mode="json"))
+    originals = recipe.map_replicates()
+    for name, condition in recipe.conditions.items():
+        details = [condition.selector] * (condition.selector != name)
+        details += [f"trains {originals[name]} again"] * (name in originals)
+        details += [
+            format_own_setting(*item, recipe.search.k) for item in own_settings[name].items()
+        ]
+        if plan.plugins.find_selector_traits(condition.selector).has_own_budget:
+            details.append("a slot for each verified problem, as a reference")
+        else:
+            has_own = bool(own_settings[name]) or condition.n is not None
+            details += describe_planned_budget(recipe, name if has_own else None)
+        names_by_text.setdefault("; ".join(details), []).append(name)
+    for text, names in names_by_text.items():
+        yield f"{', '.join(names)}: {text}"
+
+
+def _describe_steps(plan: _Plan, experiments: Sequence[Experiment]) -> Iterator[str]:
+    """Describe the reused and the new work of each stage, with reasons."""
+    if not plan.problems:
+        yield "not known, because the data cannot be read"
+        return
+    view = View(
+        RunDirectory(plan.path, plan.recipe), plan.plugins, plan.list_arms(), plan.plugin_files
+    )
+    sizes = [f"{split} {len(problems):,}" for split, problems in plan.problems.items()]
+    yield f"problems: {', '.join(sizes)}"
+    try:
+        yield from _describe_searches(plan, view)
+        yield from _describe_arms(plan, view)
+        counts = {split: len(problems) for split, problems in plan.problems.items()}
+        for experiment in experiments:
+            yield from _describe_experiment(plan, experiment, counts, view)
+    except GapftError as error:
+        yield f"cannot be determined: {error}"
+
+
+def _describe_searches(plan: _Plan, view: View) -> Iterator[str]:
+    """Describe the search of each split, and add its output to the view."""
+    recipe = plan.recipe
+    planner = plan.build_planner()
+    builder = build_decoder(recipe, plan.task, {}, plan.path, plan.plugins, plan.plugin_files)
+    for split in list_splits(recipe):
+        problems = plan.problems[split]
+        step = build_search_step(builder, split, hash_problems(problems))
+        view.add(planner([step]))
+        subject = f"search {split}"
+        if split not in planner.new:
+            yield f"{subject}: {'in the run' if split in planner.in_run else 'reused'}"
+        elif logs := recipe.search.list_logs(split):
+            yield f"{subject}: takes the responses of {', '.join(logs)}"
+        elif needs_model(step):
+            yield f"{subject}: known once the model is loaded: its files are not on this machine"
+        else:
+            text = count_stored_parts(step, problems, open_store(plan.path)).describe()
+            reason = planner.new[split]
+            yield f"{subject}: {text}{f' ({reason})' if reason else ''}"
+
+
+def _describe_arms(plan: _Plan, view: View) -> Iterator[str]:
+    """Describe which adapters are trained and decoded; of equal keys one is counted."""
+    arms = view.arms()
+    count = len(plan.problems["audit"])
+    shared = predict_shared(plan.recipe, plan.plugins)
+    notes = "".join(f"; {name} shares those of {other}" for name, other in shared.items())
+    trained: list[Arm] = []
+    try:
+        planner, steps = _plan_trainings(plan, view)
+    except NotKnownYet:
+        yield f"train: known after selection; at most {len(arms)} adapters{notes}"
+    else:
+        new = [step for step in steps if step.name in planner.new]
+        work = sum(int(step.operational["steps"]) for step in new)
+        yield f"train: {_describe_plan(planner, f' ({work:,} steps)')}{notes}"
+        trained = [Arm(*step.operational["arm"]) for step in steps if step not in new]
+    most = f"at most {len(arms)} x {count:,} = {len(arms) * count:,} responses"
+    if not trained:
+        yield f"audit: known after training; {most}"
+        return
+    audited = View(view.run, plan.plugins, trained, plan.plugin_files)
+    audited.add({split: view.output(split) for split in plan.problems})
+    audited.add({step.name: view.output(step.name) for step in steps})
+    planner = plan.build_planner()
     planner(list_audit_steps(audited))
     untrained = len(steps) - len(trained)
-    more = f", at most {untrained} adapters more" if untrained else ""
-    yield f"audit: {_describe_plan(planner)}{more}"
+    yield f"audit: {_describe_plan(planner)}{f', {untrained} not trained yet' * bool(untrained)}"
 
 
-def _plan_trainings(view: View) -> tuple[Planner, list[Step]]:
+def _plan_trainings(plan: _Plan, view: View) -> tuple[Planner, list[Step]]:
     """Plan the trainings of a view's arms; of steps with equal keys the first is returned.
 
     Raises:
         NotKnownYet: states or selections are not made yet.
     """
-    make = Planner(view.run.outputs, open_store(view.run.path))
-    make_states(view, make)
-    make_selections(view, make)
+    if not plan.has_run:
+        raise NotKnownYet("the run does not exist yet")
+    planner = plan.build_planner()
+    make_states(view, planner)
+    make_selections(view, planner)
     steps = {step.key: step for step in reversed(list_training_steps(view))}
-    planner = Planner(make.run, make.store)
+    planner = plan.build_planner()
     view.add(planner(steps.values()))
     return planner, [*reversed(steps.values())]
+
+
+def _describe_experiment(
+    plan: _Plan, experiment: Experiment, counts: Mapping[str, int], view: View
+) -> Iterator[str]:
+    """Describe the steps of an experiment that are known, or else its cost."""
+    planner = plan.build_planner()
+    if plan.has_run:
+        with suppress(NotKnownYet):
+            for steps in experiment.steps(view):
+                view.add(planner(steps))
+    cost = experiment.cost(plan.recipe, {**counts, "adapters": len(view.arms())})
+    costs = "; ".join([*cost.work, *cost.decodes])
+    if known := _describe_plan(planner):
+        yield f"{experiment.name}: {known}"
+    elif costs:
+        yield f"{experiment.name}: {costs}"
 
 
 def _describe_plan(planner: Planner, work: str = "") -> str:
@@ -387,338 +394,4 @@ def _describe_plan(planner: Planner, work: str = "") -> str:
         f"{len(planner.stored)} reused" if planner.stored else "",
         f"{len(planner.new)} new{work}{f': {reasons}' if reasons else ''}" if planner.new else "",
     ]
-    return ", ".join(filter(None, parts)) or "nothing to do"
-
-
-def _describe_changes(lines: Sequence[str]) -> str:
-    """Describe changes of the recipe; results that depend on them are computed again."""
-    return f"changed; dependent results are recomputed: {'; '.join(lines)}" if lines else ""
-
-
-def _read_splits(
-    recipe: Recipe, plugins: Plugins, include_paths: Sequence[str]
-) -> tuple[dict[Split, Sequence[Problem]], dict[str, Any], list[str], list[str]]:
-    """Read the data of each split.
-
-    Returns:
-        The problems of each readable split; the task's facts; warnings; faults, each with the
-        splits that cannot be read.
-    """
-    from gapft_harness.lm_eval_bridge.benchmarks.splits import DataNotFound
-    from gapft_harness.lm_eval_bridge.discovery import NoSuchTaskError
-
-    try:
-        data_by_split, task = check_splits(recipe, plugins, include_paths)
-        warning_lines = [
-            f"{split}: {line}" for split, data in data_by_split.items() for line in data.warnings
-        ]
-        problems_by_split: dict[Split, Sequence[Problem]] = {
-            split: data.problems for split, data in data_by_split.items()
-        }
-        return (
-            problems_by_split,
-            task,
-            warning_lines,
-            _check_trainability(recipe, plugins, data_by_split["pool"].problems, task),
-        )
-    except NoSuchTaskError:
-        raise
-    except GapftError as error:
-        first_fault = str(error)
-    counts: dict[Split, Sequence[Problem]] = {}
-    warnings: list[str] = []
-    missing: dict[str, list[str]] = {}
-    task = {}
-    for split in list_splits(recipe):  # find the splits that cannot be read
-        try:
-            problems, task, verifier = load_problems(recipe, split, plugins, include_paths)
-            with closing_verifier(verifier):
-                counts[split] = problems
-            warnings += [f"{split}: {line}" for line in task["warnings"]]
-        except GapftError as error:
-            remark = "; a dry run downloads nothing, but the run itself will try to"
-            fault = f"{error}{remark if isinstance(error, DataNotFound) else ''}"
-            missing.setdefault(fault, []).append(split)
-    lines = [f"{', '.join(splits)}: {fault}" for fault, splits in missing.items()]
-    return counts, task, warnings, lines or [f"data: {first_fault}"]
-
-
-def _check_trainability(
-    recipe: Recipe, plugins: Plugins, pool: Sequence[Problem], task: Mapping[str, Any]
-) -> list[str]:
-    """List why the pool cannot be trained on; empty without a tokenizer on this machine."""
-    try:
-        check_trainable(recipe, plugins, pool, task)
-    except NotTrainable as error:
-        return [str(error)]
-    except UserError:
-        return []
-    return []
-
-
-def _compare_with_paper(recipe: Recipe, run_dir: str) -> list[str]:
-    """List the paper's values of the source model, each compared if the search is finished."""
-    run = RunDirectory(Path(run_dir), recipe)
-    is_started = (run.path / RECORDS).exists()
-    figures = [
-        figure
-        for figure in list_published(recipe.model_dump(mode="json"))
-        if figure.subject in SPLITS
-    ]
-    pending_figures = [
-        figure
-        for figure in figures
-        if not (is_started and run.has(layout.responses_path(figure.subject)))
-    ]
-    return [
-        *(compare_with_paper(run) if is_started else ()),
-        *(
-            f"{figure.label}: {figure.format_value(figure.printed)} ({figure.table}); "
-            + (
-                f"not comparable: {figure.reason}"
-                if figure.reason
-                else "compared with the finished search"
-            )
-            for figure in pending_figures
-        ),
-    ]
-
-
-def _check_gpu(recipe: Recipe, sampler: Registration, size: ModelSize | None) -> list[str]:
-    """Report a large model that would be trained on the CPU because there is no GPU."""
-    import torch
-
-    is_remote = (
-        recipe.executor.address is not None or not sampler.require_traits(SamplerTraits).generates
-    )
-    if (
-        size is None
-        or size.weights < LARGE_MODEL_BYTES
-        or is_remote
-        or "device" in recipe.model.args
-    ):
-        return []
-    if torch.cuda.is_available():
-        return []
-    return [
-        f"GPU: the model's weights take about {size.weights / 1e9:.3g} GB, and this machine has no "
-        "GPU that torch can use, so training would run on the CPU; to allow that, set "
-        "model.args.device: cpu"
-    ]
-
-
-def _examine_model(recipe: Recipe, sampler: Registration) -> tuple[Path | None, list[str]]:
-    """Find the folder of the model's config on this machine, and list faults of the model.
-
-    Returns:
-        The folder, or None if the config is not on this machine; and faults of the model's
-        arguments and config, or a line if the model would be downloaded.
-    """
-    from huggingface_hub import try_to_load_from_cache
-    from huggingface_hub.errors import HFValidationError
-
-    arguments = resolve_model_args(recipe)
-    faults: list[str] = []
-    try:
-        if (check := sampler.require_traits(SamplerTraits).check) is not None:
-            with sampler.wrap_errors():
-                check(build_sampler_settings(recipe))
-    except GapftError as error:
-        faults.append(f"model: {error}")
-    name, revision = arguments["pretrained"], str(arguments.get("revision", "main"))
-    if Path(name).is_dir():
-        return Path(name), faults or _check_config(recipe, Path(name))
-    try:
-        cached = try_to_load_from_cache(name, "config.json", revision=revision)
-    except HFValidationError:
-        return None, faults or [
-            f"model {name}: expected a folder or the name of a model on the hub"
-        ]
-    if isinstance(cached, str):
-        folder = Path(cached).parent
-        return folder, faults or _check_config(recipe, folder)
-    revision_text = f" at revision {revision}" if "revision" in arguments else ""
-    absence = f"model {name}{revision_text}: not in the hub's cache; the run would download it"
-    return None, faults or [absence]
-
-
-def _check_config(recipe: Recipe, folder: Path) -> list[str]:
-    """List why transformers cannot read a model's config, which training needs."""
-    from gapft_harness.training.model import read_config
-
-    try:
-        read_config({**resolve_model_args(recipe), "pretrained": str(folder)})
-    except GapftError as error:
-        return [str(error)]
-    return []
-
-
-def _describe_end_tokens(
-    recipe: Recipe, plugins: Plugins, config: Path | None
-) -> tuple[list[str], list[str]]:
-    """Describe which token ends a trained response, or why the model cannot be trained.
-
-    Args:
-        recipe: the recipe.
-        plugins: the loaded plugins.
-        config: the folder of the model's config on this machine; without one (None), the result is
-            empty.
-
-    Returns:
-        The lines on end tokens, and the faults.
-    """
-    from gapft_harness.training.model import ModelNotLoaded
-
-    if config is None:
-        return [], []
-    try:
-        end_tokens = find_end_tokens(recipe, plugins)
-    except ModelNotLoaded:  # reported by the checks of config and tokenizer
-        return [], []
-    except GapftError as error:
-        return [], [str(error)]
-    names: dict[str, list[str]] = {}
-    for condition, end in end_tokens.items():
-        token_text = "no end token is supervised" if end is None else f"{end.text!r} ({end.id})"
-        names.setdefault(token_text, []).append(condition)
-    return [
-        f"        end token: {token_text}"
-        + (f" in {', '.join(conditions)}" if len(names) > 1 else "")
-        for token_text, conditions in names.items()
-    ], []
-
-
-def _describe_stages(
-    recipe: Recipe,
-    experiments: Sequence[Experiment],
-    plugins: Plugins,
-    run_dir: str,
-    task: Mapping[str, Any],
-    end_token_lines: Sequence[str],
-    task_sizes: Mapping[Split, int],
-) -> list[str]:
-    k, recipe_json = recipe.search.k, recipe.model_dump(mode="json")
-    slots, exposures, steps = describe_planned_budget(recipe)
-    originals, deployment = recipe.map_replicates(), recipe.search.describe_deployment()
-    condition_texts = []
-    for name, condition in recipe.conditions.items():
-        selector_names = [condition.selector] * (condition.selector != name)
-        own = find_own_settings(recipe_json)[name]
-        details = [*selector_names, *([f"n = {condition.n}"] if condition.n is not None else [])]
-        details += [f"trains {originals[name]} again"] if name in originals else []
-        details += [format_own_setting(key, value, k) for key, value in own.items()]
-        if has_own_budget(recipe, name, plugins):
-            details.append("its own budget")
-        elif own or isinstance(condition.n, int):
-            details.append(describe_planned_budget(recipe, name)[-1])
-        condition_texts.append(f"{name} ({', '.join(details)})" if details else name)
-    return [
-        f"search  {recipe.data.task}: pool and audit, {deployment} + {k} samples per problem",
-        f"        -> {run_dir}/{layout.responses_path('{pool,audit}')}",
-        *_describe_calibration(recipe, run_dir),
-        f"states  G, S, U -> {run_dir}/{layout.states_path('{pool,audit}')}",
-        *(
-            f"        pool, by the first {own} of the {k} samples -> "
-            f"{run_dir}/{layout.states_path('pool', (0, own))}"
-            for own in recipe.list_smaller_k()
-        ),
-        f"select  {', '.join(condition_texts)}; {slots}; {exposures}; {steps}",
-        f"        -> {run_dir}/{layout.SELECTIONS}/",
-        *_describe_adapters(recipe, plugins, run_dir),
-        *_describe_online_training(recipe),
-        *_describe_start_tokens(recipe),
-        *end_token_lines,
-        f"audit   {recipe.search.describe_deployment('one greedy decode')} per adapter and audit "
-        f"problem -> {run_dir}/{layout.DECISIONS}/",
-        *_describe_experiments(recipe, experiments, task_sizes, run_dir),
-        f"report  -> {run_dir}/{layout.REPORT}/index.html",
-    ]
-
-
-def _describe_experiments(
-    recipe: Recipe,
-    experiments: Sequence[Experiment],
-    problems: Mapping[Split, int],
-    run_dir: str,
-) -> Iterator[str]:
-    """Describe the work and the output folders of experiments."""
-    counts = count_all(recipe, problems)
-    lines = [
-        f"        {experiment.name}: {what} -> {run_dir}/{folder}/"
-        for experiment in experiments
-        for what, folder in experiment.cost(recipe, counts).work.items()
-    ]
-    if lines:
-        yield from ("experiments", *lines)
-
-
-def _describe_adapters(recipe: Recipe, plugins: Plugins, run_dir: str) -> list[str]:
-    """Describe the number of adapters, and the conditions that share them."""
-    shared, seeds = predict_shared(recipe, plugins), len(recipe.seeds)
-    sharers: dict[str, list[str]] = {}
-    for name, other in shared.items():
-        sharers.setdefault(other, []).append(name)
-    sharing_notes = [
-        f"; {', '.join(names)} reuse those of {other}" for other, names in sharers.items()
-    ]
-    count = len(recipe.conditions) - len(shared)
-    lines = [
-        f"train   {count * seeds} adapters ({count} conditions x {seeds} seeds"
-        f"{''.join(sharing_notes)}) -> {run_dir}/{layout.ADAPTERS}/"
-    ]
-    if count > 1:
-        lines.append("        at most; conditions that select the same examples share adapters")
-    return lines
-
-
-def _describe_online_training(recipe: Recipe) -> Iterator[str]:
-    """Describe the settings of each condition that is trained by GRPO."""
-    for name in recipe.conditions:
-        settings = recipe.resolve_training(name)
-        if settings.trainer != "grpo":
-            continue
-        grpo = settings.grpo
-        facts = [
-            f"J updates of {grpo.prompts_per_update} prompts x {grpo.group_size} responses",
-            "flat groups masked" if grpo.mask_flat else "flat groups not masked",
-            f"reward {grpo.reward}",
-            f"temperature {grpo.temperature:g}",
-            f"KL {grpo.beta:g}" if grpo.beta else "no KL",
-            f"loss {grpo.loss}",
-            f"learning rate {settings.learning_rate:g}",
-        ]
-        yield f"        {name}: {', '.join(facts)}"
-
-
-def _describe_start_tokens(recipe: Recipe) -> list[str]:
-    """Describe numbers of start tokens in training that differ from those in search and audit."""
-    search_count = recipe.model.start_tokens
-    counts = {name: recipe.resolve_training(name).start_tokens for name in recipe.conditions}
-    conditions_by_count = {
-        n: [name for name in counts if counts[name] == n]
-        for n in counts.values()
-        if n not in (None, search_count)
-    }
-    lines = []
-    for n, names in conditions_by_count.items():
-        condition_text = f" of {', '.join(names)}" if len(names) < len(counts) else ""
-        lines.append(
-            f"        start tokens: {n} in the training prompt{condition_text}, "
-            f"{search_count} in search and audit"
-        )
-    return lines
-
-
-def _describe_calibration(recipe: Recipe, run_dir: str) -> list[str]:
-    choice = recipe.calibration
-    if choice is None:
-        return []
-    origin = (
-        "the validation split"
-        if choice == "validation"
-        else f"{choice} problems of the training split, which the pool leaves out"
-    )
-    return [
-        f"        calibration: {origin}, {recipe.search.describe_deployment()} per problem",
-        f"        -> {run_dir}/{layout.responses_path(CALIBRATION)}",
-    ]
+    return ", ".join(filter(None, parts))

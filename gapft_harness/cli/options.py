@@ -1,4 +1,4 @@
-"""Define the options that commands share, their shell completion, and the list of commands."""
+"""Define the options that several commands share, and their shell completion."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from typer.core import TyperGroup
 
 from gapft_harness.core.errors import UserError
 
@@ -40,31 +39,6 @@ class Options:
     include_paths: Sequence[str] = ()
     splits: Sequence[str] = ()
     alone: bool = False
-
-
-Form = Literal["terminal", "markdown", "json"]
-Format = Annotated[
-    Form,
-    typer.Option("--format", help="markdown, e.g. for a pull request, or json, as in results.json"),
-]
-
-#: The headings of the list of commands, in order.
-GROUPS = ("Train on the gap", "Measure and compare", "Exchange", "Look around")
-
-
-class GroupedHelp(TyperGroup):
-    """Lists commands in groups, with the full help of each command."""
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the list; wrap long lines."""
-        grouped: dict[str, list[tuple[str, str]]] = {name: [] for name in GROUPS}
-        for name in self.list_commands(ctx):
-            command: Any = self.get_command(ctx, name)
-            grouped[command.rich_help_panel].append((name, command.help or ""))
-        width = max(len(name) for name in self.list_commands(ctx))
-        for heading, rows in grouped.items():
-            with formatter.section(heading):
-                formatter.write_dl([(name.ljust(width), help_text) for name, help_text in rows])
 
 
 #: Every command has ``-h``, and accepts underscores in options, as lm_eval spells them.
@@ -102,37 +76,22 @@ def parse_folder(text: str) -> Path:
         UserError: the text is empty (as an unset shell variable is) or a URL.
     """
     if not text:
-        raise UserError(
-            "'': expected a folder, but the text is empty; write . for the current folder"
-        )
+        raise UserError("'': expected a folder; write . for the current one")
     if "://" in text:
-        raise UserError(
-            f"{text}: expected a folder on this machine, not a URL; copy the folder to this "
-            "machine first, e.g. with aws s3 sync or rclone"
-        )
+        raise UserError(f"{text}: expected a folder on this machine; copy it here first")
     return Path(text)
 
 
+Form = Literal["terminal", "markdown", "json"]
+Format = Annotated[
+    Form, typer.Option("--format", help="The form of the output; json: as in results.json.")
+]
 RunDir = Annotated[
-    Path, typer.Argument(metavar="RUN", help="the run directory", parser=parse_folder)
+    Path, typer.Argument(metavar="RUN", help="The run directory.", parser=parse_folder)
 ]
 OptionalRunDir = Annotated[
     Path | None,
-    typer.Option(
-        "--run-dir",
-        metavar="DIR",
-        help="the run directory; default: runs/NAME",
-        parser=parse_folder,
-    ),
-]
-RecipeName = Annotated[
-    str | None,
-    typer.Option(
-        "--recipe",
-        metavar="RECIPE",
-        help="first create the run directory from this recipe",
-        autocompletion=list_recipe_names,
-    ),
+    typer.Option(metavar="DIR", help="The run directory; default: runs/NAME.", parser=parse_folder),
 ]
 TaskName = Annotated[
     str | None,
@@ -140,65 +99,25 @@ TaskName = Annotated[
         "--task",
         "--tasks",
         metavar="NAME",
-        help="the lm-eval task to train on; replaces data.task",
+        help="The lm-eval task; replaces data.task.",
         autocompletion=list_task_names,
     ),
 ]
 Model = Annotated[
-    str | None,
-    typer.Option("--model", metavar="NAME", help="the sampler, e.g. hf; replaces model.backend"),
+    str | None, typer.Option(metavar="NAME", help="The sampler; replaces model.backend.")
 ]
 ModelArgs = Annotated[
-    str | None,
-    typer.Option("--model-args", metavar="A=B,...", help="as in lm-eval, e.g. pretrained=MODEL"),
-]
-Limit = Annotated[
-    int | None,
-    typer.Option(
-        "--limit",
-        metavar="N",
-        help="use N problems of pool and of audit; replaces data.pool_limit, data.audit_limit",
-    ),
+    str | None, typer.Option(metavar="A=B,...", help="As in lm-eval, e.g. pretrained=MODEL.")
 ]
 Set = Annotated[
     list[str],
     typer.Option(
-        "--set", metavar="KEY=VALUE", help="override a recipe key, e.g. search.k=16; repeatable"
-    ),
-]
-Condition = Annotated[
-    list[str],
-    typer.Option(
-        "--condition",
-        metavar="NAME",
-        help="run only this condition, besides those already trained; repeatable",
-    ),
-]
-Seed = Annotated[
-    list[int],
-    typer.Option(
-        "--seed", metavar="N", help="run only this training seed, besides those trained; repeatable"
+        "--set", metavar="KEY=VALUE", help="Override a recipe key, e.g. search.k=16; repeatable."
     ),
 ]
 IncludePath = Annotated[
-    list[str],
-    typer.Option("--include-path", metavar="DIR", help="a folder with task YAML; repeatable"),
+    list[str], typer.Option(metavar="DIR", help="A folder with task YAML; repeatable.")
 ]
 PluginFile = Annotated[
-    list[str],
-    typer.Option("--plugin", metavar="FILE", help="a Python file with hooks; repeatable"),
+    list[str], typer.Option(metavar="FILE", help="A Python file with hooks; repeatable.")
 ]
-
-
-def build_settings(model: str | None, limit: int | None, overrides: list[str]) -> list[str]:
-    """Convert options of lm-eval to settings of recipe keys; ``--set`` of the same key wins.
-
-    Args:
-        model: the option ``--model``.
-        limit: the option ``--limit``.
-        overrides: texts KEY=VALUE of ``--set``.
-    """
-    settings = [] if model is None else [f"model.backend={model}"]
-    if limit is not None:
-        settings += [f"data.pool_limit={limit}", f"data.audit_limit={limit}"]
-    return [*settings, *overrides]

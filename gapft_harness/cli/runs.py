@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,7 @@ import typer
 from gapft_harness.cli.display import Display
 from gapft_harness.cli.interrupts import announce_resumable
 from gapft_harness.cli.options import Options
-from gapft_harness.core.errors import UserError, did_you_mean
-from gapft_harness.engine.run import RECORDS
+from gapft_harness.core.errors import UserError, unknown_value_error
 from gapft_harness.hooks.checked import CheckedExecutor
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.recipe.bundled import find_recipe, list_bundled_recipes
@@ -30,22 +29,12 @@ from gapft_harness.recipe.reading import (
 )
 from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import (
-    RunDirectory,
-    Split,
-    list_arms,
-    list_recorded_include_paths,
-    list_splits,
-    name_missing_plugins,
-)
-from gapft_harness.run_directory.directory import (
-    read_recipe as read_run_recipe,
-)
+from gapft_harness.run_directory.directory import RunDirectory, Split, list_splits
 from gapft_harness.run_directory.lock import RUN_LOCK, hold_run_lock
+from gapft_harness.run_directory.manifest import list_recorded_include_paths, name_missing_plugins
 from gapft_harness.run_directory.recipe_changes import require_same_recipe
-from gapft_harness.run_directory.recorded import read_budgets
 from gapft_harness.stages.context import Context
-from gapft_harness.stages.experiment import find_experiments, load_experiments
+from gapft_harness.stages.experiment import load_experiments
 from gapft_harness.stages.pipeline import STAGES, list_stages, run_stages
 from gapft_harness.stages.search.stage import store_searched_recipe
 from gapft_harness.stages.train.requirements import check_packages, require_trainable_run
@@ -118,51 +107,6 @@ def _list_settings(choice: Options, content: dict[str, Any]) -> list[Setting]:
     return settings + [parse_override(text) for text in choice.overrides]
 
 
-@contextlib.contextmanager
-def open_context(
-    run: RunDirectory,
-    choice: Options,
-    display: Display,
-    stages: Sequence[str],
-) -> Iterator[Context]:
-    """Open a context for stages: check plugins, create the executor, show progress.
-
-    The caller holds the run's lock.
-
-    Args:
-        run: the run.
-        choice: the command's options.
-        display: shows progress.
-        stages: the stages whose plugins are checked.
-    """
-    plugins = load_plugins(choice.plugin_files)
-    check_names(run.recipe, plugins, stages)
-    load_experiments(run.recipe, plugins, map_keys_to_options(choice))
-    executor = CheckedExecutor(
-        plugins.get("executor", run.recipe.executor.name),
-        plugins.create_executor(run.recipe.executor.build_settings(), choice.plugin_files),
-    )
-    with display, contextlib.closing(executor):
-        context = Context(
-            run,
-            executor,
-            choice.plugin_files,
-            choice.include_paths or list_recorded_include_paths(run.path),
-            _choose_splits(choice, run.recipe),
-            choice.conditions,
-            choice.seeds,
-            display.report_progress,
-            display.print_message,
-            choice.alone,
-        )
-        if not {"search", "train", "audit"}.isdisjoint(stages):
-            display.print_message(run.recipe.executor.describe_processes())
-        if origins := plugins.describe_origins():
-            run.update_facts(lambda facts: facts["plugins"].update(origins))
-        run.write_execution_settings()
-        yield context
-
-
 @announce_resumable()
 def run_recipe(choice: Options, place: str | Path | None) -> Path:
     """Run all stages of a recipe; continue where an earlier command stopped.
@@ -174,13 +118,12 @@ def run_recipe(choice: Options, place: str | Path | None) -> Path:
     Returns:
         The path of the report's page.
 
-
     Raises:
         UserError: the run or the recipe does not exist.
     """
-    path = Path(find_default_place(choice) if place is None else place)
+    path = Path(place or Path("runs", resolve_recipe(choice).name))
     if choice.recipe is None and not choice.task:
-        read_run_recipe(path)
+        RunDirectory.open(path)
         choice = replace(choice, recipe=str(path / layout.RECIPE))
     recipe, plugins = resolve_recipe(choice), load_plugins(choice.plugin_files)
     with name_missing_plugins(path):
@@ -190,22 +133,11 @@ def run_recipe(choice: Options, place: str | Path | None) -> Path:
     return _run_locked(path, recipe, choice, stages)
 
 
-def find_default_place(choice: Options) -> Path:
-    """Return the default folder of a recipe's run.
-
-    Raises:
-        UserError: the recipe does not exist or is invalid.
-    """
-    return Path("runs", resolve_recipe(choice).name)
-
-
 def is_run(place: str) -> bool:
     """Return whether a text is the path of a run directory and not a bundled recipe's name."""
     if not place or place in list_bundled_recipes():
         return False
-    folder = Path(place)
-    is_begun = any((folder / name).is_file() for name in (RECORDS, RUN_LOCK))
-    return is_begun and (folder / layout.RECIPE).is_file()
+    return all((Path(place) / name).is_file() for name in (layout.RECIPE, layout.MANIFEST))
 
 
 def resolve_arguments(recipe: str | None, run_dir: Path | None) -> tuple[str | None, Path | None]:
@@ -228,14 +160,14 @@ def resolve_arguments(recipe: str | None, run_dir: Path | None) -> tuple[str | N
 
 
 @announce_resumable()
-def run_stages_alone(names: Sequence[str], place: str | Path, choice: Options) -> Path:
+def run_stages_alone(names: Sequence[str], place: str | Path | None, choice: Options) -> Path:
     """Run some stages in a run directory; with a recipe, create the directory first.
 
     Without a recipe, settings change the recipe of the existing run.
 
     Args:
         names: the stages.
-        place: the run directory.
+        place: the run directory; None is ``runs/NAME``.
         choice: the command's options.
 
     Returns:
@@ -244,7 +176,7 @@ def run_stages_alone(names: Sequence[str], place: str | Path, choice: Options) -
     Raises:
         UserError: an unknown stage, or the run or its recipe cannot be used.
     """
-    path = Path(place)
+    path = Path(place or Path("runs", resolve_recipe(choice).name))
     recipe = resolve_recipe(choice) if choice.recipe else _change_recipe(path, choice)
     current_recipe = recipe or RunDirectory.open(path).recipe
     plugins = load_plugins(choice.plugin_files)
@@ -252,7 +184,7 @@ def run_stages_alone(names: Sequence[str], place: str | Path, choice: Options) -
         order = list_stages(load_experiments(current_recipe, plugins, map_keys_to_options(choice)))
     for name in names:
         if name not in order:
-            raise UserError(f"--only {name}: {did_you_mean(name, order)}")
+            raise unknown_value_error("--only", name, "stage", order)
     stages = [name for name in order if name in names]
     return _run_locked(path, recipe, choice, stages)
 
@@ -269,78 +201,76 @@ def _change_recipe(path: Path, choice: Options) -> Recipe | None:
 
 
 def _run_locked(path: Path, recipe: Recipe | None, choice: Options, stages: Sequence[str]) -> Path:
+    plugins = load_plugins(choice.plugin_files)
+    display = Display()
+    note = ""
     with _clean_up_folder(path), hold_run_lock(path), name_missing_plugins(path):
-        plugins = load_plugins(choice.plugin_files)
-        template_note, display = "", Display()
-        if recipe is not None:
-            recipe, template_note = resolve_chat_template(recipe, path, plugins)
-        if (path / layout.RECIPE).exists() and not (path / RECORDS).exists():
-            display.print_message(
-                f"warning: {path / RECORDS} is missing: outputs are made and recorded again, from "
-                "the store where it has them"
-            )
-        run = (
-            RunDirectory.create_or_open(path, recipe, plugins)
-            if recipe
-            else RunDirectory.open(path)
-        )
-        if recipe and "select" not in stages and not {*stages} <= {"search", "states"}:
-            require_same_recipe(path, read_run_recipe(path), run.recipe, stages)
-        if template_note:
-            display.print_message(template_note)
+        if recipe is None:
+            run = RunDirectory.open(path)
+        else:
+            recipe, note = resolve_chat_template(recipe, path, plugins)
+            run = RunDirectory.create_or_open(path, recipe, plugins)
+            if "select" not in stages and not {*stages} <= {"search", "states"}:
+                require_same_recipe(path, RunDirectory.open(path).recipe, run.recipe, stages)
+        if note:
+            display.print_message(note)
         _announce_changes(run, display, stages)
-        # check a new recipe for all stages, even if the stages that run need less of it
-        stages_to_check = STAGES if recipe else stages
-        with (
-            _discard_on_error(run),
-            open_context(run, choice, display, [*stages_to_check]) as context,
-        ):
-            if "train" in stages:
-                require_trainable_run(context)
+        with _discard_on_error(run):
+            # a new recipe is checked for all stages, even if those that run need less of it
+            check_names(run.recipe, plugins, [*STAGES] if recipe else stages)
+            load_experiments(run.recipe, plugins, map_keys_to_options(choice))
+            executor = CheckedExecutor(
+                plugins.get("executor", run.recipe.executor.name),
+                plugins.create_executor(run.recipe.executor.build_settings(), choice.plugin_files),
+            )
+            with display, contextlib.closing(executor):
+                context = Context(
+                    run,
+                    executor,
+                    plugin_files=choice.plugin_files,
+                    include_paths=choice.include_paths or list_recorded_include_paths(path),
+                    splits=_choose_splits(choice, run.recipe),
+                    conditions=choice.conditions,
+                    seeds=choice.seeds,
+                    progress=display.report_progress,
+                    report_line=display.print_message,
+                    only_these_splits=choice.alone,
+                )
+                return _run_stages(context, display, stages, has_recipe=recipe is not None)
 
-            def on_end() -> None:
-                if recipe and stages == ["search"]:
-                    store_searched_recipe(context)
 
-            def on_begin(name: str) -> None:
-                display.start_stage(name)
-                if name == "train":
-                    display.set_remaining(_count_remaining(run))
+def _run_stages(
+    context: Context, display: Display, stages: Sequence[str], *, has_recipe: bool
+) -> Path:
+    run = context.run
+    if has_recipe or not {"search", "train", "audit"}.isdisjoint(stages):
+        display.print_message(run.recipe.executor.describe_processes())
+    if origins := context.plugins.describe_origins():
+        run.update_manifest(lambda m: m.setdefault("plugins", {}).update(origins))
+    run.write_execution_settings()
+    if "train" in stages:
+        require_trainable_run(context)
 
-            page = run_stages(context, stages, on_begin, on_end)
-            if len(stages) == 1 and not choice.alone:
-                _suggest_next_command(context, stages[0], path)
-            return page
+    def store_recipe() -> None:
+        if has_recipe and stages == ["search"]:
+            store_searched_recipe(context)
 
-
-def _count_remaining(run: RunDirectory) -> dict[str, int]:
-    """Count the steps of training and the responses of the audit that remain."""
-    import pyarrow.parquet as pq
-
-    budgets, all_arms = read_budgets(run), list_arms(run.recipe)
-    untrained_arms = [arm for arm in all_arms if not run.has(layout.adapter_path(arm))]
-    responses, problems = 0, run.path / layout.problems_path("audit")
-    if problems.exists():
-        open_arms = (not run.has(layout.decisions_path(arm)) for arm in all_arms)
-        responses = pq.read_metadata(problems).num_rows * sum(open_arms)
-    steps = (budgets.get(arm.name, {}).get("steps", 0) for arm in untrained_arms)
-    return {"steps": sum(steps), "responses": responses}
+    return run_stages(context, stages, display.start_stage, store_recipe)
 
 
 def _announce_changes(run: RunDirectory, display: Display, stages: Sequence[str]) -> None:
     """Report how a run will change; on a terminal, ask before a finished run changes."""
-    if run.is_new:
+    if run.is_new or {"search", "select"}.isdisjoint(stages):
         return
-    changes, has_selection = list(run.changes), "select" in stages
-    old_recipe = read_run_recipe(run.path)
-    old_content, new_content = (
-        f"{_join(recipe.conditions)} under seeds {_join(recipe.seeds)}"
-        for recipe in (old_recipe, run.recipe)
-    )
+    changes = [*run.changes]
     is_finished = (run.path / layout.REPORT).is_dir()
-    if has_selection and is_finished and old_content != new_content:
-        changes.append(f"it reports {new_content} instead of {old_content}")
-    if not changes or not (has_selection or "search" in stages):
+    old, new = (
+        f"{', '.join(recipe.conditions)} under seeds {', '.join(map(str, recipe.seeds))}"
+        for recipe in (RunDirectory.open(run.path).recipe, run.recipe)
+    )
+    if is_finished and "select" in stages and old != new:
+        changes.append(f"it reports {new} instead of {old}")
+    if not changes:
         return
     line = f"results that depend on these changes are recomputed: {'; '.join(changes)}"
     if not is_finished:
@@ -354,25 +284,11 @@ def _announce_changes(run: RunDirectory, display: Display, stages: Sequence[str]
         raise UserError(f"{run.path}: not changed; set another --run-dir for the new settings")
 
 
-def _join(names: Iterable[object]) -> str:
-    return ", ".join(map(str, names))
-
-
-def _suggest_next_command(context: Context, stage: str, place: Path) -> None:
-    """Print the command that runs the stage after one that was run alone."""
-    order = list_stages(find_experiments(context))
-    if stage in order[:-1]:
-        next_stage = order[order.index(stage) + 1]
-        context.report_line(
-            f"next: gapft run {place} --only {next_stage}, or without --only to the end"
-        )
-
-
 def _choose_splits(choice: Options, recipe: Recipe) -> tuple[Split, ...]:
     valid_splits = list_splits(recipe)
     for split in choice.splits:
         if split not in valid_splits:
-            raise UserError(f"--split {split}: expected one of {', '.join(valid_splits)}")
+            raise unknown_value_error("--split", split, "split", valid_splits)
     return tuple(split for split in valid_splits if split in choice.splits or not choice.splits)
 
 

@@ -86,6 +86,18 @@ def did_you_mean(name: str, known_names: Iterable[str]) -> str:
     return f"{hint}known: {', '.join(map(quote_unprintable, names)) if names else '(none)'}"
 
 
+def unknown_value_error(place: str, value: str, kind: str, known_names: Iterable[str]) -> UserError:
+    """Build the error for an unknown name: ``--only serach: unknown stage; did you mean …``.
+
+    Args:
+        place: the option or key.
+        value: the unknown name.
+        kind: the kind of name.
+        known_names: the valid names.
+    """
+    return UserError(f"{place} {value}: unknown {kind}; {did_you_mean(value, known_names)}")
+
+
 def quote_unprintable(name: str) -> str:
     """Return a printable name unchanged, and any other name as a Python string literal."""
     return name if name.isprintable() else repr(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gapft_harness.core.errors import UserError, did_you_mean
+from gapft_harness.core.errors import UserError, unknown_value_error
 from gapft_harness.core.files import require_folder
 from gapft_harness.exporting.dataset import write_dataset
 from gapft_harness.exporting.merged import write_merged_model
@@ -33,7 +33,7 @@ def export(run: RunDirectory, to: str, out: Path, arm: str = "") -> list[Path]:
             file is missing or was changed, or the recipe was edited.
     """
     if to not in (*_WRITERS, _MERGED):
-        raise UserError(f"--to {to}: {did_you_mean(to, (*_WRITERS, _MERGED))}")
+        raise unknown_value_error("--to", to, "format", (*_WRITERS, _MERGED))
     if arm and to != _MERGED:
         raise UserError(f"--to {to}: remove --arm; it applies only to {_MERGED}")
     require_folder(out)

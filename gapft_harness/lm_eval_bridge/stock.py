@@ -203,9 +203,8 @@ class StockTask:
             if self.metric in outcome.metrics and outcome.verdict.status == "error":
                 return (
                     f"{outcome.verdict.reason} for the response {response!r:.60}; expected 0 or 1; "
-                    "set pass_at, the lowest value that passes (gapft gap --pass-at 0.5, "
-                    "gapft run --set verifier.params.pass_at=0.5), or choose a metric of 0 and 1 "
-                    "(--metric, verifier.params.metric)"
+                    "set the lowest value that passes (--set verifier.params.pass_at=0.5), or "
+                    "choose a metric of 0 and 1 (verifier.params.metric)"
                 )
         return ""
 

@@ -356,8 +356,8 @@ def _find_logs(path: Path, plugin_files: Sequence[str]) -> list[Log]:
     paths = paths or [file for file in candidates if _find_reader(file, plugin_files)]
     if not paths:
         raise UserError(
-            f"{path}: contains no samples_*.jsonl (written by lm_eval --log_samples --output_path "
-            f"FOLDER), and no log of another kind among {len(candidates)} files "
+            f"{path}: no logs found; expected samples_*.jsonl (lm_eval --log_samples --output_path "
+            f"FOLDER), or a log of another kind among its {len(candidates)} files "
             f"*{', *'.join(_SUFFIXES)} (Inspect, lighteval, Every Eval Ever, or plain JSON lines)"
         )
     return [open_log(file, plugin_files) for file in paths]

@@ -53,7 +53,6 @@ from gapft_harness.training.model import (
     remove_lora,
 )
 from gapft_harness.training.output_layer import is_output_layer_last
-from gapft_harness.training.passes import cut_step
 from gapft_harness.training.plan import TrainingSequence, budget, build_sequences, plan_steps
 from gapft_harness.training.tracking import open_tracker
 
@@ -125,27 +124,24 @@ def count_parallel_trainings(jobs: Sequence[TrainingJob], device: torch.device) 
     """Count the trainings that fit into a device's memory together, without loading weights.
 
     Args:
-        jobs: the jobs to train; their settings may differ. The largest job determines the number.
+        jobs: the jobs to train; their settings may differ. The largest determine the number.
+        device: the device of all trainings.
 
     Returns:
         The number, 0 if not even one fits, and a text with the needed and the free memory.
 
     Raises:
-        UserError: the model is missing, or a sequence is too long.
+        UserError: the model is missing.
     """
-    by_settings: dict[str, list[TrainingJob]] = {}
+    first_by_settings: dict[str, TrainingJob] = {}
     for job in jobs:
-        by_settings.setdefault(json.dumps(job.settings, sort_keys=True), []).append(job)
+        first_by_settings.setdefault(json.dumps(job.settings, sort_keys=True), job)
     free, counts = measure_free_memory(device), []
-    for group in by_settings.values():
-        first, settings = group[0], Training.model_validate(dict(group[0].settings))
-        meta_model = build_meta_model(first.model_args, settings)
-        plans = [_plan_arm(job, settings) for job in group]
-        estimate = _estimate_largest(
-            settings, plans, device, meta_model, is_output_layer_last(meta_model)
-        )
-        is_mapped = not is_dtype_converted(first.model_args, settings)
-        count = count_fitting(estimate, free, device, is_mapped)
+    for job in first_by_settings.values():
+        settings = Training.model_validate(dict(job.settings))
+        estimate = estimate_memory(build_meta_model(job.model_args, settings), settings)
+        is_mapped = not is_dtype_converted(job.model_args, settings)
+        count = count_fitting(estimate, free, device, shares_base=is_mapped)
         counts.append((count, f"{estimate}; {free / 1e9:.3g} GB are free on {device}"))
     return min(counts)
 
@@ -173,7 +169,7 @@ class _LoadedBase:
         sha256: hash of its weights.
         end: the token that ends responses; None if no arm supervises one.
         device: the device of its inputs.
-        estimated_memory: the memory estimate of the largest pass.
+        memory: what training holds all the time.
         is_head_last: see ``is_output_layer_last``.
     """
 
@@ -181,7 +177,7 @@ class _LoadedBase:
     sha256: str
     end: EndToken | None
     device: torch.device
-    estimated_memory: MemoryEstimate
+    memory: MemoryEstimate
     is_head_last: bool
 
 
@@ -215,7 +211,7 @@ def _load_model(job: TrainingJob, settings: Training, plans: Sequence[_ArmPlan])
     model_type = str(meta_model.config.model_type)
     check_kernels(settings, model_type, device)
     is_head_last = is_output_layer_last(meta_model)
-    estimate = _estimate_largest(settings, plans, device, meta_model, is_head_last)
+    estimate = estimate_memory(meta_model, settings)
     used_gpus = [device]
     if is_spread := is_larger_than_gpu(meta_model, settings, device):
         if settings.kernels == "fused":
@@ -233,28 +229,6 @@ def _load_model(job: TrainingJob, settings: Training, plans: Sequence[_ArmPlan])
     with explain_out_of_memory(estimate, job.arm.name, device):
         placed = model if is_spread else model.to(device)
         return _LoadedBase(placed, base_hash, end, device, estimate, is_head_last)
-
-
-def _estimate_largest(
-    settings: Training,
-    plans: Sequence[_ArmPlan],
-    device: torch.device,
-    meta_model: Any,
-    is_head_last: bool,
-) -> MemoryEstimate:
-    """Estimate the memory that a training needs for the largest pass of all plans."""
-    passes = (
-        pass_members
-        for arm_plan in plans
-        for step in arm_plan.steps
-        for pass_members in cut_step(
-            [arm_plan.sequences[slot] for slot in step.slots],
-            step.weights,
-            settings,
-            device.type,
-        )
-    )
-    return estimate_memory(meta_model, settings, passes, is_head_last, device)
 
 
 def _train_arm(
@@ -283,7 +257,7 @@ def _train_arm(
     try:
         # the tracker is closed last: one that hangs must not prevent saving a finished adapter
         with open_tracker(job) as log_step:
-            with explain_out_of_memory(base.estimated_memory, job.arm.name, base.device):
+            with explain_out_of_memory(base.memory, job.arm.name, base.device):
                 log = run_steps(
                     job, settings, model, arm_plan.steps, arm_plan.sequences,
                     None if end is None else end.id, base.device, checkpoint, log_step,

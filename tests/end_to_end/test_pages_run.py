@@ -33,7 +33,7 @@ def run_page(page: str | Path, demo_run: Path, folder: Path) -> str:
     ("page", "printed"),
     [
         ("your-model-and-data.md", ["pass@1", "verified: the arms differ only"]),
-        ("machines.md", ["what it takes", "search"]),
+        ("machines.md", ["# steps", "search"]),
     ],
 )
 def test_page_commands_work(page: str, printed: list[str], demo_run: Path, tmp_path: Path) -> None:

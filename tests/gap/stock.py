@@ -240,7 +240,7 @@ def run_gap(folder: Path, task: str, *options: str, out: str = "") -> Result:
             *(() if "--k" in options else ("--k", str(K))),
             "--model_args", f"pretrained={POLICY},said={folder / f'{task}.json'}",
             "--include_path", str(folder / "tasks"), "--plugin", str(folder / "canned.py"),
-            "--output_path", str(folder / (out or task)), "--set", "executor.name=here", *options,
+            "--out", str(folder / (out or task)), "--set", "executor.name=here", *options,
         ],
     )  # fmt: skip
 

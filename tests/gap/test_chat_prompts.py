@@ -252,7 +252,7 @@ def test_gap_shows_examples_as_turns(
 ) -> None:
     succeed(
         "gap", "triviaqa", "--model", "dummy", "--model-args", f"pretrained={models['plain']}",
-        "--apply-chat-template", "--set", f"model.fewshot_as_multiturn={multiturn}",
+        "--set", "model.chat_template=true", "--set", f"model.fewshot_as_multiturn={multiturn}",
         "--include-path", folder, "--k", "2", "--out", tmp_path / "gap",
     )  # fmt: skip
     tokenizer = AutoTokenizer.from_pretrained(models["plain"])

@@ -128,10 +128,10 @@ def test_limit_selects_same_documents_as_lm_eval(tmp_path: Path) -> None:
 
 def test_measures_demo_policy(tmp_path: Path) -> None:
     """Measure the demo policy in separate processes and read the terminal's table."""
-    model = ("--model", "hf", "--model_args", "pretrained=bundled:demo,dtype=float32")
+    model = ("--model", "hf", "--model_args", "pretrained=bundled:demo,dtype=float32,device=cpu")
     done = succeed(
-        "gap", "--tasks", "gapft_demo", *model, "--k", 4, "--limit", 24, "--gen_kwargs",
-        "temperature=0.9", "--device", "cpu", cwd=tmp_path,
+        "gap", "--tasks", "gapft_demo", *model, "--k", 4, "--limit", 24, "--set",
+        "search.temperature=0.9", cwd=tmp_path,
     )  # fmt: skip
     results = read_results(tmp_path / "gaps/gapft_demo")
     (search,) = results["search"]

@@ -127,12 +127,14 @@ def test_rerun_reuses_responses_and_files(folder: Path) -> None:
 def test_rejects_graded_metric_before_generation(folder: Path) -> None:
     done = run_gap(folder, "drop", "--metric", "f1", out="graded")
     assert done.exit_code != 0
-    assert "--pass-at" in str(done.exception)
+    assert "pass_at" in str(done.exception)
     assert not (folder / "graded").exists()
 
 
 def test_pass_at_sets_threshold_of_graded_metric(folder: Path) -> None:
-    done = run_gap(folder, "drop", "--metric", "f1", "--pass-at", "0.9", out="at")
+    done = run_gap(
+        folder, "drop", "--metric", "f1", "--set", "verifier.params.pass_at=0.9", out="at"
+    )
     assert done.exit_code == 0, (done.output, done.exception)
     items = read_items(folder / "at")
     for (_, number), (greedy, *samples) in evaluate_each_response(folder, "drop").items():
@@ -147,7 +149,7 @@ def test_reports_unused_repeats_and_votes(folder: Path) -> None:
     task = "gsm8k_cot_self_consistency"
     refused = run_gap(folder, task)
     assert "search.temperature" in str(refused.exception)
-    done = run_gap(folder, task, "--gen_kwargs", "temperature=0.2,do_sample=true")
+    done = run_gap(folder, task, "--set", "search.temperature=0.2")
     assert done.exit_code == 0, (done.output, done.exception)
     results = read_results(folder / task)
     assert list(read_rates(results)) == ["score-first"]
@@ -157,7 +159,7 @@ def test_reports_unused_repeats_and_votes(folder: Path) -> None:
     assert "maj@8" in notes
     assert (folder / f"{task}.asked").read_text().count("True 0.2") == DOCUMENTS
     voted = run_gap(
-        folder, task, "--filter", "maj@8", "--gen_kwargs", "temperature=0.2", out="voted"
+        folder, task, "--filter", "maj@8", "--set", "search.temperature=0.2", out="voted"
     )
     assert "maj@8" in str(voted.exception)
 

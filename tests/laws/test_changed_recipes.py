@@ -27,7 +27,7 @@ from tests.kit.changing_run import (
     write_changing_run,
 )
 from tests.kit.command import ROOT
-from tests.kit.dry_runs import parse_new_work
+from tests.kit.dry_runs import parse_section
 from tests.kit.report_tables import read_results
 
 ARMS = ("gapft-seed13", "uniform-seed13", "own-seed13")
@@ -368,7 +368,7 @@ def test_change_makes_what_depends_on_it(run: ChangingRun, change: Change) -> No
     work = run.take_work()
     assert frozenset(work) == change.work
     assert change.reason in join_output(done)
-    forecast = parse_new_work(dry_run.stdout)
+    forecast = parse_section(dry_run.stdout, "steps")
     for split in ("pool", "audit"):
         made = count_work(work, f"source {split}")
         ends_early = change.name == "episode.attempts"  # an episode, once it has passed

@@ -89,7 +89,7 @@ def test_reports_end_token_throughout_run(tmp_path: Path) -> None:
     text = task.read_text()
     task.write_text(text.replace("max_gen_toks: 12", f"max_gen_toks: 12, until: {ends}"))
     dry = succeed(*command, "--dry-run", cwd=tmp_path).stdout
-    assert "'<end_of_turn>' (262)" in dry.partition("# what it takes")[0]
+    assert "'<end_of_turn>' (262)" in dry.partition("# steps")[0]
     stages = ("search", "states", "select", "train")
     succeed(*command, *(w for name in stages for w in ("--only", name)), cwd=tmp_path)
     run = RunDirectory.open(tmp_path / "run")

@@ -157,5 +157,5 @@ def test_dry_run_names_replicates_and_warns(finished: BaseRun) -> None:
     setting = "conditions.alone={selector: uniform, n: 3, replicate: 2}"
     done = finished.resume("--dry-run", "--set", setting)
     assert done.returncode == 0, done.stderr
-    assert "repeated (gapft, trains gapft again)" in done.stdout
+    assert "repeated: gapft; trains gapft again" in done.stdout
     assert "conditions.alone.replicate" in done.stdout.partition("# warnings")[2]

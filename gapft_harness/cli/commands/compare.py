@@ -4,170 +4,177 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
-import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gapft_harness.cli.options import Format, PluginFile, parse_folder
 from gapft_harness.core.errors import GapftError, UserError, describe_error, quote_unprintable
 
-GROUP = "Measure and compare"
+if TYPE_CHECKING:
+    from gapft_harness.compare.policy import GateRule
+
 EXAMPLE = "gapft compare runs/before runs/after"
+#: Logs of the demo's model and of an adapter that the demo trained, on the first 50 problems. The
+#: first comparison in README reproduces them.
+_LOGS = Path(__file__).parents[2] / "demo" / "logs"
+EXAMPLE_LOGS = (str(_LOGS / "before"), [f"trained={_LOGS / 'after'}"])
+
+#: Panels of the help.
+_JUDGE, _GATE, _OUTPUT = "Judge again", "Gate", "Output"
 
 
 def command(
     before: Annotated[
         str | None,
         typer.Argument(
-            metavar="BEFORE", help="sample logs of the model before: a file, folder or glob"
+            metavar="BEFORE", help="Sample logs of the model before: a file, folder or glob."
         ),
     ] = None,
     after: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="AFTER",
-            help="sample logs after, one argument for each model; NAME=LOGS names it; a quoted "
-            "glob that matches several runs names training seeds of one model",
+            help="Sample logs after, one argument for each model; NAME=LOGS names it; a quoted "
+            "glob that matches several runs names training seeds of one model.",
         ),
     ] = None,
     example: Annotated[
         bool,
-        typer.Option("--example", help="compare two bundled logs; write the page to gapft-example"),
+        typer.Option(
+            "--example", help="Compare two bundled logs; write the page to gapft-example."
+        ),
     ] = False,
     seeds: Annotated[
-        bool, typer.Option("--seeds", help="all AFTERs are training seeds of one model")
+        bool, typer.Option("--seeds", help="All AFTERs are training seeds of one model.")
     ] = False,
     metric: Annotated[
         str | None,
-        typer.Option(
-            "--metric",
-            metavar="NAME",
-            help="the metric; default: the first in the log of each task",
-        ),
+        typer.Option(metavar="NAME", help="Default: the first in the log of each task."),
     ] = None,
     filter: Annotated[
         str | None,
-        typer.Option(
-            "--filter",
-            metavar="NAME",
-            help="lm_eval's filter; default: the first in the log of each task",
-        ),
+        typer.Option(metavar="NAME", help="Default: the first in the log of each task."),
     ] = None,
     task: Annotated[
         list[str],
-        typer.Option("--task", "--tasks", metavar="NAME", help="only this task; repeatable"),
+        typer.Option("--task", "--tasks", metavar="NAME", help="Only this task; repeatable."),
     ] = [],
     cluster: Annotated[
         str | None,
-        typer.Option(
-            "--cluster", metavar="FIELD", help="documents that share this field are not independent"
-        ),
+        typer.Option(metavar="FIELD", help="Documents that share this field are not independent."),
     ] = None,
     by: Annotated[
         str | None,
         typer.Option(
-            "--by", metavar="FIELD", help="also compare for each value of this field, e.g. subject"
+            metavar="FIELD", help="Also compare for each value of this field, e.g. subject."
         ),
     ] = None,
     on: Annotated[
         list[str],
         typer.Option(
-            "--on",
             metavar="FIELD",
-            help="match documents by this field (A=B: A before, B after); default: by the whole "
-            "document; repeatable",
+            help="Match documents by this field (A=B: A before, B after), not by the whole "
+            "document; repeatable.",
         ),
     ] = [],
     common: Annotated[
-        bool, typer.Option("--common", help="leave out documents that are not scored in all logs")
+        bool, typer.Option("--common", help="Leave out documents that not all logs score.")
+    ] = False,
+    latest: Annotated[
+        bool,
+        typer.Option("--latest", help="Use the newest of several logs of one task in a folder."),
     ] = False,
     source_samples: Annotated[
         list[str],
         typer.Option(
-            "--source-samples",
             metavar="LOGS",
-            help="logs before with several samples per document, for G, S and U; repeatable",
+            help="Logs before with several samples per document, for G, S and U; repeatable.",
         ),
     ] = [],
     drop_copies: Annotated[
         bool,
         typer.Option(
             "--drop-copies",
-            help="leave out a sample that equals an earlier one on every document",
+            help="Leave out a sample that equals an earlier one on every document.",
         ),
     ] = False,
+    higher_is_better: Annotated[
+        bool | None,
+        typer.Option(
+            "--higher-is-better/--lower-is-better",
+            help="The metric's direction, if there is no results file of lm_eval beside the logs.",
+        ),
+    ] = None,
     verifier: Annotated[
         str | None,
         typer.Option(
-            "--verifier",
             metavar="NAME[:KEY=VALUE,...]",
-            help="first judge all responses by this verifier; with BEFORE alone, compare the log's "
-            "own verdicts with the verifier's",
+            help="First judge all responses by this verifier; with BEFORE alone, compare the log's "
+            "own verdicts with the verifier's.",
+            rich_help_panel=_JUDGE,
         ),
     ] = None,
     gold: Annotated[
         str | None,
         typer.Option(
-            "--gold",
             metavar="FIELD",
-            help="the document's field with the gold answer for --verifier; doc: the whole "
-            "document; default: the first that the verifier accepts",
+            help="The document's field with the gold answer; doc: the whole document; default: the "
+            "first that the verifier accepts.",
+            rich_help_panel=_JUDGE,
         ),
     ] = None,
     policy: Annotated[
         Path | None,
         typer.Option(
-            "--policy",
             metavar="FILE",
-            help="margins by task and metric in YAML (docs/comparing.md); exit with 1 for BLOCK, "
-            "with 3 for INCONCLUSIVE",
+            help="Margins by task and metric in YAML (docs/comparing.md); exit with 1 for BLOCK, "
+            "with 3 for INCONCLUSIVE.",
+            rich_help_panel=_GATE,
         ),
     ] = None,
     fail_if_worse: Annotated[
         float | None,
         typer.Option(
-            "--fail-if-worse",
             metavar="X",
-            help="the policy with one margin for all documents, e.g. 0.01",
+            help="The policy with one margin for all documents, e.g. 0.01.",
+            rich_help_panel=_GATE,
         ),
     ] = None,
     junit: Annotated[
         Path | None,
-        typer.Option("--junit", metavar="FILE", help="write the policy's verdicts as JUnit's XML"),
-    ] = None,
-    higher_is_better: Annotated[
-        bool | None,
         typer.Option(
-            "--higher-is-better/--lower-is-better",
-            help="the metric's direction, if the logs have no results file of lm_eval beside them",
+            metavar="FILE", help="Write the verdicts as JUnit's XML.", rich_help_panel=_GATE
         ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out",
             metavar="DIR",
-            help="write figures, tables and a page of all documents to DIR (docs/comparing.md)",
+            help="Write figures, tables and a page of all documents to DIR.",
             parser=parse_folder,
+            rich_help_panel=_OUTPUT,
         ),
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="let --out replace an earlier comparison")
-    ] = False,
-    latest: Annotated[
         bool,
-        typer.Option("--latest", help="use the newest of several logs of one task in a folder"),
+        typer.Option(
+            "--overwrite",
+            help="Let --out replace an earlier comparison.",
+            rich_help_panel=_OUTPUT,
+        ),
     ] = False,
     show: Annotated[
         int,
         typer.Option(
-            "--show", metavar="N", min=0, help="gained and lost documents to print for each model"
+            metavar="N",
+            min=0,
+            help="Gained and lost documents to print for each model.",
+            rich_help_panel=_OUTPUT,
         ),
     ] = 3,
     form: Format = "terminal",
@@ -176,7 +183,6 @@ def command(
     """Compare sample logs of lm_eval before and after training, document by document."""
     with _exit_2_on_errors():
         from gapft_harness.cli.display import print_page
-        from gapft_harness.cli.runs import is_run
         from gapft_harness.compare.choice import CompareChoice
         from gapft_harness.compare.comparison import compare as compared
         from gapft_harness.compare.gate import (
@@ -187,45 +193,34 @@ def command(
         )
         from gapft_harness.compare.judging import parse_rule
         from gapft_harness.compare.page import FILES, build_page, write_comparison
-        from gapft_harness.compare.policy import EXIT_STATUS, build_margin_rule, read_policy
+        from gapft_harness.compare.policy import EXIT_STATUS
         from gapft_harness.core.files import require_absent, require_folder
 
         if example:
             if before is not None:
-                raise UserError(
-                    f"{before}: cannot be combined with --example, which has its own logs"
-                )
+                raise UserError(f"--example: has its own logs; leave {before} out")
             before, after = EXAMPLE_LOGS
             out, overwrite = out or Path("gapft-example"), overwrite or out is None
-        if before is None or not (after or verifier):
-            raise UserError(
-                "no logs: expected BEFORE and AFTER, e.g. two folders, or --example; with "
-                "--verifier, BEFORE suffices"
-            )
-        if verifier is not None and is_run(before):
-            raise UserError(
-                f"{before}: expected sample logs, found a run directory. To judge a run by a "
-                "different verifier, run its recipe in a new folder beside it; the stored "
-                f"responses are reused: gapft run {Path(before) / 'recipe.yaml'} "
-                f"--set verifier.name={verifier.partition(':')[0]} --run-dir NEW_FOLDER"
-            )
+        before = _require_logs(before, after or (), verifier)
         if gold is not None and verifier is None:
             raise UserError("--gold: needs a verifier; add --verifier NAME")
-        if policy is not None and fail_if_worse is not None:
-            raise UserError(
-                "--policy, --fail-if-worse: expected one of them; write overall: X into the policy"
-            )
-        rules = read_policy(policy) if policy is not None else []
-        if fail_if_worse is not None:
-            rules = [build_margin_rule(fail_if_worse)]
-        if junit is not None and not rules:
-            raise UserError("--junit: there are no verdicts; add --policy or --fail-if-worse")
+        rules = _read_rules(policy, fail_if_worse)
         if junit is not None:
+            if not rules:
+                raise UserError("--junit: there are no verdicts; add --policy or --fail-if-worse")
             require_folder(junit.parent, "--junit")
         if out is not None:
             require_absent(out, FILES, overwrite=overwrite)
         choice = CompareChoice(
-            *(metric, filter, task, on, cluster, by, common, seeds, source_samples),
+            metric=metric,
+            filter=filter,
+            tasks=task,
+            on=on,
+            cluster=cluster,
+            by=by,
+            common=common,
+            seeds=seeds,
+            source_samples=source_samples,
             drop_copies=drop_copies,
             higher_is_better=higher_is_better,
             latest=latest,
@@ -247,8 +242,6 @@ def command(
             lines.append(f"verdicts: {junit}")
         # a closed pipe does not change the exit status of the gate
         print_page(build_page(comparison, checks), *lines, form=form)
-    if example and out is not None:
-        _open_page(out / FILES[0])
     for check in checks:
         if EXIT_STATUS[check.decision.verdict] != 0:
             sentence = quote_unprintable(describe_check(check, comparison.unit))
@@ -257,17 +250,35 @@ def command(
         raise typer.Exit(EXIT_STATUS[verdict])
 
 
-#: Logs of the demo's model and of an adapter that the demo trained, on the first 50 problems. The
-#: first comparison in README reproduces them.
-_LOGS = Path(__file__).parents[2] / "demo" / "logs"
-EXAMPLE_LOGS = (str(_LOGS / "before"), [f"trained={_LOGS / 'after'}"])
+def _require_logs(before: str | None, after: Sequence[str], verifier: str | None) -> str:
+    """Return BEFORE after checking that there is something to compare."""
+    from gapft_harness.cli.runs import is_run
+
+    if before is None or not (after or verifier):
+        raise UserError(
+            "no logs: expected BEFORE and AFTER, e.g. two folders, or --example; with --verifier, "
+            "BEFORE suffices"
+        )
+    if verifier is not None and is_run(before):
+        raise UserError(
+            f"{before}: expected sample logs, found a run directory. To judge a run by a different "
+            "verifier, run its recipe in a new folder beside it, where the stored responses are "
+            f"reused: gapft run {Path(before) / 'recipe.yaml'} "
+            f"--set verifier.name={verifier.partition(':')[0]} --run-dir NEW_FOLDER"
+        )
+    return before
 
 
-def _open_page(page: Path) -> None:
-    """Open a page in a browser if this machine has a screen and output goes to a terminal."""
-    screen = sys.platform == "darwin" or os.environ.keys() & {"DISPLAY", "WAYLAND_DISPLAY"}
-    if screen and sys.stdout.isatty():
-        typer.launch(str(page))
+def _read_rules(policy: Path | None, fail_if_worse: float | None) -> list[GateRule]:
+    from gapft_harness.compare.policy import build_margin_rule, read_policy
+
+    if policy is not None and fail_if_worse is not None:
+        raise UserError(
+            "--policy, --fail-if-worse: expected one of them; write overall: X into the policy"
+        )
+    if fail_if_worse is not None:
+        return [build_margin_rule(fail_if_worse)]
+    return read_policy(policy) if policy is not None else []
 
 
 @contextlib.contextmanager

@@ -9,7 +9,6 @@ import typer
 
 from gapft_harness.cli.options import RunDir, parse_folder
 
-GROUP = "Exchange"
 EXAMPLE = "gapft export runs/demo --to dataset --out evidence"
 
 
@@ -18,19 +17,13 @@ def command(
     to: Annotated[
         str,
         typer.Option(
-            "--to",
             metavar="NAME",
             help="trl: training sets as JSON lines; dataset: every response with its verdict and "
-            "the solve rate of its problem; merged: a model folder with an arm's adapter in its "
-            "weights",
+            "the solve rate of its problem; merged: a model folder with an arm's adapter.",
         ),
     ],
-    out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="a new folder", parser=parse_folder)
-    ],
-    arm: Annotated[
-        str, typer.Option("--arm", metavar="ARM", help="for merged: e.g. gapft-seed13")
-    ] = "",
+    out: Annotated[Path, typer.Option(metavar="DIR", help="A new folder.", parser=parse_folder)],
+    arm: Annotated[str, typer.Option(metavar="ARM", help="For merged, e.g. gapft-seed13.")] = "",
 ) -> None:
     """Write a run's training sets, responses or models in formats of other programs."""
     from gapft_harness.exporting.kinds import export

@@ -21,35 +21,24 @@ from gapft_harness.cli.options import (
     TaskName,
     parse_folder,
 )
-from gapft_harness.core.errors import UserError, did_you_mean
+from gapft_harness.core.errors import UserError, unknown_value_error
 
 if TYPE_CHECKING:
     from gapft_harness.gap.prospects import Plan
 
-#: lm_eval's keys of --gen_kwargs -> recipe keys.
-_GEN_KWARGS = {
-    "temperature": "search.temperature",
-    "top_p": "search.top_p",
-    "top_k": "search.top_k",
-    "max_gen_toks": "search.max_gen_toks",
-    "max_new_tokens": "search.max_gen_toks",
-}
+EXAMPLE = "gapft gap gapft_demo --model hf --model-args pretrained=MODEL --limit 50"
 #: The recorded model of a sampler that loads none.
 _NO_MODEL = "(none)"
 #: The folder inside the search's folder for the files that this command writes.
 _GAP_FOLDER = "gap"
-
-
-GROUP = "Measure and compare"
-EXAMPLE = "gapft gap gapft_demo --model hf --model-args pretrained=MODEL --limit 50"
+_PLAN = "Will it pay to train?"
 
 
 def command(
     target: Annotated[
         str | None,
         typer.Argument(
-            metavar="TASK_OR_RUN",
-            help="an lm-eval task, or the folder of a searched run or gap",
+            metavar="TASK_OR_RUN", help="An lm-eval task, or the folder of a searched run or gap."
         ),
     ] = None,
     task: TaskName = None,
@@ -58,101 +47,68 @@ def command(
     k: Annotated[
         int | None,
         typer.Option(
-            "--k", metavar="K", help="samples of each problem; default: 8; a run has its own K"
+            metavar="K", help="Samples of each problem; default: 8; a run has its own K.", min=2
         ),
     ] = None,
     filter: Annotated[
         str | None,
-        typer.Option(
-            "--filter", metavar="NAME", help="the filter of the task's metric; default: the first"
-        ),
+        typer.Option(metavar="NAME", help="The filter of the task's metric; default: the first."),
     ] = None,
     metric: Annotated[
         str | None,
         typer.Option(
-            "--metric",
-            metavar="NAME",
-            help="the task's metric that judges responses; default: the first",
-        ),
-    ] = None,
-    pass_at: Annotated[
-        float | None,
-        typer.Option(
-            "--pass-at",
-            metavar="X",
-            help="for a metric other than 0 or 1: a response passes from X on",
+            metavar="NAME", help="The task's metric that judges responses; default: the first."
         ),
     ] = None,
     split: Annotated[
         str,
         typer.Option(
-            "--split",
-            metavar="NAME",
-            help="audit (the task's test split) or pool (its training split)",
+            metavar="NAME", help="audit (the task's test split) or pool (its training split)."
         ),
     ] = "audit",
     limit: Annotated[
         int | None,
-        typer.Option("--limit", metavar="N", help="only the first N problems, as in lm_eval"),
+        typer.Option(metavar="N", help="Only the first N problems, as in lm_eval."),
     ] = None,
-    gen_kwargs: Annotated[
-        str | None,
-        typer.Option(
-            "--gen-kwargs",
-            metavar="A=B,...",
-            help="settings of the samples: temperature, top_p, ...",
-        ),
-    ] = None,
-    batch_size: Annotated[
-        str | None,
-        typer.Option("--batch-size", metavar="N", help="as in lm-eval; sets model.args.batch_size"),
-    ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option("--device", metavar="NAME", help="as in lm-eval; sets model.args.device"),
-    ] = None,
-    apply_chat_template: Annotated[
-        bool, typer.Option("--apply-chat-template", help="as in lm-eval; sets model.chat_template")
-    ] = False,
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out",
-            "--output-path",
-            "--run-dir",
             metavar="DIR",
-            help="the output folder; default: gaps/TASK; for a run: nothing is written",
+            help="The output folder; default: gaps/TASK; for a run: nothing is written.",
             parser=parse_folder,
         ),
     ] = None,
-    seeds: Annotated[
+    training_seeds: Annotated[
         int | None,
         typer.Option(
-            "--training-seeds",
-            metavar="N",
-            help="training seeds to plan with; default: those of the recipe",
+            metavar="N", help="Default: those of the recipe.", min=1, rich_help_panel=_PLAN
         ),
     ] = None,
     items: Annotated[
         int | None,
         typer.Option(
-            "--items", metavar="M", help="audit items to plan with; default: those of the search"
+            metavar="M",
+            help="Audit items; default: those of the search.",
+            min=1,
+            rich_help_panel=_PLAN,
         ),
     ] = None,
     discordance: Annotated[
         str,
         typer.Option(
-            "--discordance",
             metavar="SHARE",
-            help="share of items in which two trained models differ, e.g. 0.1 or 71/500",
+            help="Share of items in which two trained models differ, e.g. 0.1 or 71/500.",
+            rich_help_panel=_PLAN,
         ),
     ] = "331/1367",
     shared: Annotated[
         float,
         typer.Option(
-            "--shared",
             metavar="SHARE",
-            help="share of the variance of these differences that is common to all seeds",
+            help="Share of the variance of these differences that is common to all seeds.",
+            min=0,
+            max=1,
+            rich_help_panel=_PLAN,
         ),
     ] = 0.0,
     form: Format = "terminal",
@@ -162,29 +118,24 @@ def command(
 ) -> None:
     """Measure the gap between Pass@K and Pass@1 of a task or a run, and what training can gain."""
     from gapft_harness.cli.runs import is_run
+    from gapft_harness.gap.prospects import Plan
 
-    plan = _build_plan(seeds, items, discordance, shared)
+    plan = Plan(training_seeds, items, _parse_share(discordance), shared)
     if target is not None and is_run(target):
         if k is not None:
             raise UserError(f"--k {k}: {target} has been searched with its own K; leave --k out")
         _measure_run(target, plan, out, form)
         return
     if target and task:
-        raise UserError(f"{target}, --tasks {task}: expected one task; leave one out")
+        raise UserError(f"{target}, --task {task}: expected one task; leave one out")
     task = target or task
     if not task:
         raise UserError("no task: expected a task, e.g. gsm8k, or the folder of a searched run")
-    samples = 8 if k is None else k
     if "," in task:
-        raise UserError(f"--tasks {task}: expected one task; run the command once per task")
+        raise UserError(f"--task {task}: expected one task; run the command once per task")
     if split not in ("audit", "pool"):
-        raise UserError(f"--split {split}: expected audit or pool")
-    if samples < 2:
-        raise UserError(f"--k {samples}: expected at least 2; one sample shows no gap")
-    settings = [f"search.k={samples}", *_parse_gen_kwargs(gen_kwargs)]
-    for key, value in (("batch_size", batch_size), ("device", device)):
-        settings += [] if value is None else [f"model.args.{key}={value}"]
-    settings += ["model.chat_template=true"] if apply_chat_template else []
+        raise unknown_value_error("--split", split, "split", ("audit", "pool"))
+    settings = [f"search.k={8 if k is None else k}"]
     settings += [] if model is None else [f"model.backend={model}"]
     if model == "dummy" and "pretrained" not in (model_args or ""):
         settings.append(f"model.args.pretrained={_NO_MODEL}")
@@ -193,11 +144,15 @@ def command(
     if metric is not None or filter is not None:
         metric_name = (metric or "") + (f",{filter}" if filter else "")
         settings.append(f"verifier.params.metric={json.dumps(metric_name)}")
-    settings += [] if pass_at is None else [f"verifier.params.pass_at={pass_at}"]
     choice = Options(
-        None, task, model_args, [*settings, *overrides],
-        plugin_files=plugin, include_paths=include_path, splits=[split], alone=True,
-    )  # fmt: skip
+        task=task,
+        model_args=model_args,
+        overrides=[*settings, *overrides],
+        plugin_files=plugin,
+        include_paths=include_path,
+        splits=[split],
+        alone=True,
+    )
     _measure_task(choice, out or Path("gaps", Path(task).stem), split, include_path, plan, form)
 
 
@@ -243,21 +198,6 @@ def _measure_task(
     )
 
 
-def _parse_gen_kwargs(text: str | None) -> list[str]:
-    """Convert ``--gen_kwargs`` to settings of recipe keys."""
-    settings = []
-    for part in filter(None, (text or "").split(",")):
-        key, equals, value = (word.strip() for word in part.partition("="))
-        if not equals or not value:
-            raise UserError(f"--gen_kwargs {part}: expected key=value,..., e.g. temperature=0.6")
-        if key == "do_sample":
-            continue  # one greedy decode and K samples are always generated
-        if key not in _GEN_KWARGS:
-            raise UserError(f"--gen_kwargs {part}: {did_you_mean(key, _GEN_KWARGS)}")
-        settings.append(f"{_GEN_KWARGS[key]}={value}")
-    return settings
-
-
 def _measure_run(place: str, plan: Plan, out: Path | None, form: Form) -> None:
     """Print the gap of a run's search without changing the run."""
     from gapft_harness.cli.display import print_page
@@ -282,17 +222,6 @@ def _measure_run(place: str, plan: Plan, out: Path | None, form: Form) -> None:
     print_page(page, *lines, form=form)
 
 
-def _build_plan(seeds: int | None, items: int | None, discordance: str, shared: float) -> Plan:
-    from gapft_harness.gap.prospects import Plan
-
-    for name, value in (("--training-seeds", seeds), ("--items", items)):
-        if value is not None and value < 1:
-            raise UserError(f"{name} {value}: expected 1 or more")
-    if not 0 <= shared <= 1:
-        raise UserError(f"--shared {shared:g}: expected a share within 0 and 1")
-    return Plan(seeds, items, _parse_share(discordance), shared)
-
-
 def _parse_share(text: str) -> float:
     """Parse a share above 0: a number, or a fraction of counts."""
     numerator, slash, denominator = text.partition("/")
@@ -301,7 +230,5 @@ def _parse_share(text: str) -> float:
     except (ValueError, ZeroDivisionError):
         share = -1.0
     if not 0 < share <= 1:
-        raise UserError(
-            f"--discordance {text}: expected a share above 0 and at most 1, such as 0.1 or 71/500"
-        )
+        raise UserError(f"--discordance {text}: expected a share, such as 0.1 or 71/500")
     return share

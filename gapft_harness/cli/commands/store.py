@@ -9,44 +9,37 @@ import typer
 
 from gapft_harness.core.errors import UserError
 
-GROUP = "Look around"
 EXAMPLE = "gapft store runs --prune"
 
 
 def command(
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="the folder that contains run folders")
+        Path, typer.Argument(metavar="FOLDER", help="The folder that contains run folders.")
     ] = Path("runs"),
     prune: Annotated[
         bool,
-        typer.Option("--prune", help="ask, then remove stored work that no run in FOLDER uses"),
+        typer.Option("--prune", help="Ask, then remove stored work that no run in FOLDER uses."),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="with --prune: do not ask")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --prune: do not ask.")] = False,
 ) -> None:
     """List stored responses, verdicts and adapters with the runs that use them."""
-    from gapft_harness.cli.commands.list_ import format_columns
+    from gapft_harness.cli.commands.list_ import print_columns
     from gapft_harness.engine.inventory import find_runs, list_stored, remove_stored
     from gapft_harness.engine.store import open_store
 
     if not folder.is_dir():
-        raise UserError(
-            f"{folder}: folder not found; expected one that contains run folders, such as runs"
-        )
+        raise UserError(f"{folder}: folder not found; expected one with run folders, such as runs")
     store = open_store(folder / "run")
     works = list_stored(store, find_runs(folder))
     if not works:
         typer.echo(f"{store.root}: the store is empty")
         return
-    rows = [
-        (
-            work.description,
-            work.count_text,
-            _format_size(work.size),
-            ", ".join(work.users) or "no run",
-        )
-        for work in works
-    ]
-    typer.echo(format_columns(rows))
+    print_columns(
+        [
+            (w.description, w.count_text, _format_size(w.size), ", ".join(w.users) or "no run")
+            for w in works
+        ]
+    )
     unused = [work for work in works if not work.users]
     size = _format_size(sum(work.size for work in unused))
     if not prune:

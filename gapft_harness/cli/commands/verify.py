@@ -7,18 +7,16 @@ import typer
 from gapft_harness.cli.options import PluginFile, RunDir
 from gapft_harness.core.errors import GapftError
 
-GROUP = "Train on the gap"
 EXAMPLE = "gapft verify runs/demo"
 
 
 def command(run_dir: RunDir, plugin: PluginFile = []) -> None:
-    """Recompute from finished files that arms differ only as declared; fail on a difference."""
+    """Recompute from recorded files that arms differ only as declared; fail on a difference."""
     from gapft_harness.cli.display import Display
     from gapft_harness.stages.verify import run as verification
     from gapft_harness.study.verify import is_study, verify_study
 
-    display = Display()
-    with display:
+    with Display() as display:
         verify_folder = verify_study if is_study(run_dir) else verification.verify
         result = verify_folder(run_dir, plugin, display.report_progress)
     if result.differences:

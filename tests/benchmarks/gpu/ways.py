@@ -21,7 +21,6 @@ from gapft_harness.training.ledger import PlannedStep, build_ledger
 from gapft_harness.training.loop import Checkpoint, run_steps
 from gapft_harness.training.memory import estimate_memory
 from gapft_harness.training.model import add_lora
-from gapft_harness.training.passes import cut_step
 from gapft_harness.training.plan import TrainingSequence, build_sequences, plan_steps
 from tests.benchmarks.gpu.device import FLOPS_PER_PARAMETER, count_base_parameters, synchronize
 from tests.benchmarks.gpu.shapes import Shape
@@ -72,8 +71,7 @@ class Measured:
         parameters: the base's parameters.
         share_of_peak: 4 x parameters x tokens / seconds, divided by the measured matrix peak.
         peak_gb: peak memory allocated on the device; None on a CPU.
-        estimated_gb: the result of ``estimate_memory`` for the way's settings; too low for the
-            literal loop, which computes all logits.
+        estimated_gb: weights, adapter and optimizer (``estimate_memory``).
         losses: the losses of all steps, untimed ones first.
         profile: the slowest operations; empty if not requested.
     """
@@ -194,19 +192,7 @@ class Bench:
             synchronize(self.device)
             stamps.append(time.perf_counter())
 
-        passes = [
-            micro_batch
-            for step in steps
-            for micro_batch in cut_step(
-                [fitted[slot] for slot in step.slots],
-                step.weights,
-                settings,
-                device=self.device.type,
-            )
-        ]
-        needed = estimate_memory(
-            self.shape.model(torch.device("meta"), None), settings, passes, device=self.device
-        )
+        needed = estimate_memory(self.shape.model(torch.device("meta"), None), settings)
         parameters = count_base_parameters(model)
         torch.manual_seed(0)
         if self.device.type == "cuda":
