@@ -18,8 +18,9 @@ from gapft_harness.recipe.conditions import convert_to_mapping
 from gapft_harness.recipe.reading import load_recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory
-from gapft_harness.stages.arm_facts import TRAINED_AS
+from gapft_harness.run_directory.recorded import TRAINED_AS, read_training
 from tests.kit.dry_runs import parse_section
+from tests.kit.records import read_records
 
 EXPERIMENTS = ("search_depth", "stability", "allocation", "online")
 #: Together 64, the number of update groups of the code recipes.
@@ -76,17 +77,13 @@ def write_recipe(folder: Path, recipe: dict[str, Any]) -> Path:
 
 def count_responses(run: Path) -> int:
     """Count a run's responses, without GRPO's and those of arms that reuse an adapter."""
-    manifest = RunDirectory.open(run).manifest()
+    training = read_training(RunDirectory.open(run))
     shared_tables = {
         f"{layout.DECISIONS}/{arm}.parquet"
-        for arm, facts in manifest["training"].items()
+        for arm, facts in training.items()
         if TRAINED_AS in facts
     }
-    decisions = [
-        name
-        for name in manifest["files"]
-        if name.startswith(f"{layout.DECISIONS}/") and name.endswith(".parquet")
-    ]
+    decisions = [name for name in read_records(run) if name.startswith(f"{layout.DECISIONS}/")]
     tables = [*map(layout.responses_path, SPLITS), *{*decisions} - shared_tables]
     return sum(pq.read_metadata(run / table).num_rows for table in tables)
 
@@ -111,5 +108,5 @@ def test_run_generates_predicted_responses(
     adapters, responses = read_forecast(path)
     run_recipe(Options(str(path)), str(tmp_path / "run"))
     assert count_responses(tmp_path / "run") == responses
-    done = RunDirectory.open(tmp_path / "run").manifest()["training"]
+    done = read_training(RunDirectory.open(tmp_path / "run"))
     assert adapters == sum("seconds" in facts for facts in done.values())

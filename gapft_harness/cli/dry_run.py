@@ -17,7 +17,7 @@ from gapft_harness.core.offline import force_offline
 from gapft_harness.core.records import Arm, Problem
 from gapft_harness.engine.outputs import NotKnownYet
 from gapft_harness.engine.planner import Planner
-from gapft_harness.engine.run import Run
+from gapft_harness.engine.run import RECORDS, Run
 from gapft_harness.engine.step import Step
 from gapft_harness.engine.store import open_store
 from gapft_harness.hooks.manager import Plugins, load_plugins
@@ -27,8 +27,15 @@ from gapft_harness.recipe.conditions import find_own_settings
 from gapft_harness.recipe.recipe import Recipe, build_sampler_settings, resolve_model_args
 from gapft_harness.report.names import format_own_setting
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import RunDirectory, Split, list_splits
-from gapft_harness.run_directory.manifest import list_recorded_include_paths, name_missing_plugins
+from gapft_harness.run_directory.directory import (
+    RunDirectory,
+    Split,
+    list_arms,
+    list_recorded_include_paths,
+    list_splits,
+    name_missing_plugins,
+    read_recipe,
+)
 from gapft_harness.stages.decode import build_decoder
 from gapft_harness.stages.experiment import Experiment, View, load_experiments
 from gapft_harness.stages.search.data import check_splits, hash_problems
@@ -39,7 +46,7 @@ from gapft_harness.stages.search.stage import (
 )
 from gapft_harness.stages.search.trainable import NotTrainable, check_trainable
 from gapft_harness.stages.selection.budgets import describe_planned_budget
-from gapft_harness.stages.selection.stage import list_arms, list_replicate_warnings
+from gapft_harness.stages.selection.stage import list_replicate_warnings
 from gapft_harness.stages.steps import (
     list_audit_steps,
     list_training_steps,
@@ -87,7 +94,7 @@ class _Plan:
     @property
     def has_run(self) -> bool:
         """Whether the run exists."""
-        return (self.path / layout.MANIFEST).exists()
+        return (self.path / RECORDS).exists()
 
     def build_planner(self) -> Planner:
         """Build a planner of the run's outputs."""
@@ -117,7 +124,7 @@ def describe_dry_run(choice: Options, run_dir: Path | None) -> str:
             cannot be used.
     """
     if choice.recipe is None and not choice.task and run_dir is not None:
-        RunDirectory.open(run_dir)
+        read_recipe(run_dir)
         choice = replace(choice, recipe=str(run_dir / layout.RECIPE))
     recipe, plugins = resolve_recipe(choice), load_plugins(choice.plugin_files)
     path = run_dir or Path("runs", recipe.name)

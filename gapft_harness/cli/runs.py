@@ -15,6 +15,7 @@ from gapft_harness.cli.display import Display
 from gapft_harness.cli.interrupts import announce_resumable
 from gapft_harness.cli.options import Options
 from gapft_harness.core.errors import UserError, unknown_value_error
+from gapft_harness.engine.run import RECORDS
 from gapft_harness.hooks.checked import CheckedExecutor
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.recipe.bundled import find_recipe, list_bundled_recipes
@@ -29,9 +30,17 @@ from gapft_harness.recipe.reading import (
 )
 from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import RunDirectory, Split, list_splits
+from gapft_harness.run_directory.directory import (
+    RunDirectory,
+    Split,
+    list_recorded_include_paths,
+    list_splits,
+    name_missing_plugins,
+)
+from gapft_harness.run_directory.directory import (
+    read_recipe as read_run_recipe,
+)
 from gapft_harness.run_directory.lock import RUN_LOCK, hold_run_lock
-from gapft_harness.run_directory.manifest import list_recorded_include_paths, name_missing_plugins
 from gapft_harness.run_directory.recipe_changes import require_same_recipe
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment import load_experiments
@@ -123,7 +132,7 @@ def run_recipe(choice: Options, place: str | Path | None) -> Path:
     """
     path = Path(place or Path("runs", resolve_recipe(choice).name))
     if choice.recipe is None and not choice.task:
-        RunDirectory.open(path)
+        read_run_recipe(path)
         choice = replace(choice, recipe=str(path / layout.RECIPE))
     recipe, plugins = resolve_recipe(choice), load_plugins(choice.plugin_files)
     with name_missing_plugins(path):
@@ -137,7 +146,9 @@ def is_run(place: str) -> bool:
     """Return whether a text is the path of a run directory and not a bundled recipe's name."""
     if not place or place in list_bundled_recipes():
         return False
-    return all((Path(place) / name).is_file() for name in (layout.RECIPE, layout.MANIFEST))
+    folder = Path(place)
+    is_begun = any((folder / name).is_file() for name in (RECORDS, RUN_LOCK))
+    return is_begun and (folder / layout.RECIPE).is_file()
 
 
 def resolve_arguments(recipe: str | None, run_dir: Path | None) -> tuple[str | None, Path | None]:
@@ -205,13 +216,18 @@ def _run_locked(path: Path, recipe: Recipe | None, choice: Options, stages: Sequ
     display = Display()
     note = ""
     with _clean_up_folder(path), hold_run_lock(path), name_missing_plugins(path):
+        if (path / layout.RECIPE).exists() and not (path / RECORDS).exists():
+            display.print_message(
+                f"warning: {path / RECORDS} is missing: outputs are made and recorded again, from "
+                "the store where it has them"
+            )
         if recipe is None:
             run = RunDirectory.open(path)
         else:
             recipe, note = resolve_chat_template(recipe, path, plugins)
             run = RunDirectory.create_or_open(path, recipe, plugins)
             if "select" not in stages and not {*stages} <= {"search", "states"}:
-                require_same_recipe(path, RunDirectory.open(path).recipe, run.recipe, stages)
+                require_same_recipe(path, read_run_recipe(path), run.recipe, stages)
         if note:
             display.print_message(note)
         _announce_changes(run, display, stages)
@@ -246,7 +262,7 @@ def _run_stages(
     if has_recipe or not {"search", "train", "audit"}.isdisjoint(stages):
         display.print_message(run.recipe.executor.describe_processes())
     if origins := context.plugins.describe_origins():
-        run.update_manifest(lambda m: m.setdefault("plugins", {}).update(origins))
+        run.update_facts(lambda facts: facts["plugins"].update(origins))
     run.write_execution_settings()
     if "train" in stages:
         require_trainable_run(context)
@@ -266,7 +282,7 @@ def _announce_changes(run: RunDirectory, display: Display, stages: Sequence[str]
     is_finished = (run.path / layout.REPORT).is_dir()
     old, new = (
         f"{', '.join(recipe.conditions)} under seeds {', '.join(map(str, recipe.seeds))}"
-        for recipe in (RunDirectory.open(run.path).recipe, run.recipe)
+        for recipe in (read_run_recipe(run.path), run.recipe)
     )
     if is_finished and "select" in stages and old != new:
         changes.append(f"it reports {new} instead of {old}")
