@@ -172,8 +172,8 @@ class ChunkJudge:
             responses: the responses to the chunk's problems; receives the verdicts.
         """
         stored = chunk.find_parts(store)
-        for part in stored.values():
-            responses.add(part)
+        for output in stored.values():
+            responses.add(output)
         entries = list(responses.read([problem.id for problem in chunk.members]))
         judged = self.judge(entries, chunk.members)
         for phase, part in chunk.parts.items():
@@ -189,9 +189,9 @@ class ChunkJudge:
                         "lines": write_lines(path, lines),
                     }
                     store.commit(path, part.place, part.made_from, facts)
-        for phase, part in chunk.find_parts(store).items():
+        for phase, output in chunk.find_parts(store).items():
             if phase not in stored:
-                responses.add(part)
+                responses.add(output)
 
     def judge(self, entries: Sequence[ProblemResponses], problems: Sequence[Problem]) -> Judged:
         """Judge the responses that have no verdict yet.
