@@ -274,7 +274,8 @@ def _describe_conditions(plan: _Plan) -> Iterator[str]:
     originals = recipe.map_replicates()
     for name, condition in recipe.conditions.items():
         details = [condition.selector] * (condition.selector != name)
-        details += [f"trains {originals[name]} again"] * (name in originals)
+        if name in originals:
+            details.append(f"trains {originals[name]} again")
         details += [
             format_own_setting(*item, recipe.search.k) for item in own_settings[name].items()
         ]
