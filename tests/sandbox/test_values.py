@@ -170,7 +170,8 @@ def test_deep_values_and_inputs_get_verdicts(sandbox: Sandbox) -> None:
     programs = {
         "def f(x): return x": "accepted",
         "import sys\ndef f(x):\n    sys.setrecursionlimit(99)\n    return x": "accepted",
-        "def f(x): return [x]": "wrong_answer",
+        "def f(x): return x[0]": "wrong_answer",
+        "def f(x): return [x]": "runtime_error",
         "def f(x): raise KeyError": "runtime_error",
         "def f(x):\n for _ in range(20_000): x = [x]\n return x": "runtime_error",
     }

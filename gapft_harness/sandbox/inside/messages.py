@@ -36,8 +36,9 @@ class Ending(NamedTuple):
 
 def pack_ending(ending: Ending) -> bytes:
     """Pack an ending into one small message."""
-    *numbers, setup = ending._replace(stopped=ending.stopped.encode())  # type: ignore[arg-type]
-    return _ENDING.pack(*numbers) + setup.encode()
+    status, cpu_s, wall_s, stopped, compiled, busy_s, setup = ending
+    numbers = _ENDING.pack(status, cpu_s, wall_s, stopped.encode(), compiled, busy_s)
+    return numbers + setup.encode()
 
 
 def unpack_ending(message: bytes) -> Ending:
