@@ -86,39 +86,20 @@ if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these impor
     from gapft_harness.lm_eval_bridge.samplers.vllm.process import prepare_process as prepare_vllm
     from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
     from gapft_harness.lm_eval_bridge.stock import StockTask
+    from gapft_harness.outcomes.samples import Sample
+    from gapft_harness.presentation.content import Column, Format, Row, Table
     from gapft_harness.recipe.conditions import Condition, conditions_of
     from gapft_harness.recipe.recipe import Recipe
     from gapft_harness.recipe.sections import RecipeSection, Training
-    from gapft_harness.report.figures import style
-    from gapft_harness.report.figures.contrasts import forest
-    from gapft_harness.report.findings.computation import Contrast
     from gapft_harness.report.findings.computation import Findings as ReportFindings
-    from gapft_harness.report.frame import Column, Frame, Rows
-    from gapft_harness.report.part import Figures, Opening, Part, Summary
-    from gapft_harness.report.reading.adapters import SCALED, read_decided, stacked
+    from gapft_harness.report.part import Part
     from gapft_harness.report.reading.adapters import find_tables as decided_tables
+    from gapft_harness.report.reading.adapters import read_decided, stacked
     from gapft_harness.report.reading.answers import Answers, answers_or_why
     from gapft_harness.report.reading.audits import read_decisions, read_samples
-    from gapft_harness.report.reading.columns import PASS, codes, count_codes
+    from gapft_harness.report.reading.columns import PASS
     from gapft_harness.report.reading.columns import read_columns as read_columns
     from gapft_harness.report.reading.inputs import ReportInputs
-    from gapft_harness.report.rendering import palette, wording
-    from gapft_harness.report.rendering.blocks import (
-        Block,
-        Figure,
-        Section,
-        Stat,
-        Table,
-        Text,
-    )
-    from gapft_harness.report.rendering.wording import (
-        condition_name,
-        listed,
-        percent,
-        points,
-        points_interval,
-    )
-    from gapft_harness.report.sections.other_rule import agreements, under_both
     from gapft_harness.run_directory import layout
     from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
     from gapft_harness.run_directory.tables import (
@@ -147,8 +128,6 @@ if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these impor
     from gapft_harness.training.lora import train as train_lora
     from gapft_harness.training.lora import train_together
     from gapft_harness.training.plan import budget
-    from gapft_harness.verdicts.log_files import Log
-    from gapft_harness.verdicts.sample_logs import LogRow
     from gapft_harness.verification.boxes import last_box
     from gapft_harness.verification.feedback import NO_PROGRAM, failure_feedback, without_paths
     from gapft_harness.verification.judging import judge_once_each
@@ -229,8 +208,7 @@ __all__ = [  # noqa: RUF022 - grouped by use, with descriptions
     "Job",  # one unit of work
     # Log formats
     "RegisterLogReader",  # the type of register in register_log_readers
-    "Log",  # the input of a reader: path
-    "LogRow",  # the output of a reader: a document with its responses
+    "Sample",  # what a reader yields: one response, with its scores
     # Experiments
     "RegisterExperiment",  # the type of register in register_experiments
     "Experiment",  # the base class of experiments: what they add to a run
@@ -241,8 +219,8 @@ __all__ = [  # noqa: RUF022 - grouped by use, with descriptions
     "read_examples",  # reads the training set of an arm
     "read_judged",  # reads responses.parquet or a table of decisions
     "Part",  # the base class of an experiment's part of the report
-    "Section",  # a heading and the blocks under it
-    "Table",  # columns and rows of text
+    "Table",  # rows under columns, for the page, results.json and a CSV file
+    "Column",  # one quantity of a table: key, title, format
 ]
 
 #: The names that a plugin, a test or a notebook may rely on.
@@ -313,24 +291,8 @@ __all__ += [  # noqa: RUF022 - grouped by use, with descriptions
     "read_problems",  # reads problems.parquet, with token ids of the prompts
     "ReportInputs",  # the content of a run, as read by the report
     "ReportFindings",  # the figures that the report computed
-    "Opening",  # a sentence at the top of the page
-    "Summary",  # a line on the terminal
-    "Block",  # the content of a section: one of the following types
-    "Text",  # a paragraph
-    "Stat",  # a highlighted number
-    "Column",  # a column of a table: key, meaning, value, title, format
-    "Frame",  # rows with such columns: table(), csv(), and entries() for results.json
-    "Figure",  # the name of a figure, with an alternative text and a caption
-    "Figures",  # the result of Part.figures: names with functions that draw
-    "condition_name",  # formats the name of a condition
-    "percent",  # formats a rate in percent
-    "points",  # formats a difference of rates in percentage points
-    "points_interval",  # formats the interval of such a difference
-    "listed",  # joins words to a list in a sentence
-    "wording",  # the module of these functions, with p values, ranges, durations
-    "palette",  # the module of colours
-    "Rows",  # the rows of a CSV file, the header first
-    "Contrast",  # the difference of two conditions: interval, parts by state
+    "Row",  # a row of a table: values by the keys of columns
+    "Format",  # the name of a column's format
     "Condition",  # the settings of a condition
     "conditions_of",  # reads the conditions from the recipe in a manifest
     "Training",  # the settings of training
@@ -340,8 +302,6 @@ __all__ += [  # noqa: RUF022 - grouped by use, with descriptions
     "CALIBRATION",  # the split on which adapter scaling chooses
     "STATUSES",  # the statuses of verdicts, in the order of their codes
     "PASS",  # the code of a verdict that passes
-    "codes",  # converts statuses to codes
-    "count_codes",  # counts verdicts by status
     "read_decisions",  # reads codes of decisions by problem, and checks the problems
     "read_samples",  # reads which samples of a table passed
     "read_columns",  # reads columns of a sealed table as lists
@@ -349,14 +309,9 @@ __all__ += [  # noqa: RUF022 - grouped by use, with descriptions
     "Group",  # the responses that an online trainer drew for one prompt: rewards, tokens, masked
     "read_groups",  # reads the groups in an adapter's folder
     "group_facts",  # counts groups, flat groups and tokens
-    "under_both",  # the report's contrasts by the run's rule and by the other rule
-    "agreements",  # counts responses by both rules, and those without an answer, by condition
-    "style",  # the module of shared styles: WIDTH, spread, legend_below, condition_rows, ...
-    "forest",  # draws differences with their intervals on axes
     # For states by other samples, and for scaled adapters
     "Window",  # a range of samples
     "OfAdapters",  # a RecipeSection with the key adapters: trained or scaled
-    "SCALED",  # the sentence of the report on scaled adapters
     "read_decided",  # reads by arm which decodes of audit problems pass
     "decided_tables",  # the paths of these decisions
     "stacked",  # stacks the arrays of a condition's arms by seed

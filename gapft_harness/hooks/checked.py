@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from reprlib import repr as short
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from gapft_harness.core.json_values import find_json_fault
 from gapft_harness.core.records import FINISH_REASONS, Decoding, Gold, TokensFrom
@@ -22,6 +22,9 @@ from gapft_harness.hooks.protocols import (
     Verifier,
 )
 from gapft_harness.hooks.registration import Registration, find_owner
+
+if TYPE_CHECKING:  # loads numpy
+    from gapft_harness.presentation.content import Table
 
 _TOKENS_FROM = get_args(TokensFrom)
 
@@ -149,6 +152,9 @@ def _find_generation_fault(generation: Any) -> str:
         if not isinstance(value, str) or value not in choices:
             name = "finish_reason" if choices is FINISH_REASONS else "tokens_from"
             return f"the {name} {short(value)}; expected one of {', '.join(choices)}"
+    passed: Any = generation.passed
+    if not (passed is None or isinstance(passed, bool)):
+        return f"passed as {short(passed)}; expected True, False or None"
     return find_ids_fault(generation.token_ids)
 
 
@@ -232,14 +238,16 @@ class CheckedExecutor:
             self._executor.close()
 
 
-def build_checked_section(entry: Registration) -> Callable[[Mapping[str, Any]], str]:
-    """Wrap a report section so that its Markdown is checked to be text a file can hold."""
+def build_checked_section(entry: Registration) -> Callable[[Mapping[str, Any]], list[Table]]:
+    """Wrap a report section so that its result is checked to be tables."""
+    from gapft_harness.presentation.content import Table
 
-    def render(results: Mapping[str, Any]) -> str:
+    def build(results: Mapping[str, Any]) -> list[Table]:
         with entry.wrap_errors():
-            text = entry.value(results)
-        if not isinstance(text, str) or find_json_fault(text):
-            raise entry.contract_error(f"returned {short(text)}; expected Markdown text")
-        return text
+            tables = list(entry.value(results))
+        for table in tables:
+            if not isinstance(table, Table):
+                raise entry.contract_error(f"returned {short(table)}; expected tables")
+        return tables
 
-    return render
+    return build

@@ -176,7 +176,7 @@ def _describe_expected(expected_type: Any, value: Any) -> str:
 
 def list_bundled_modules(package: Path = Path(__file__).parents[1]) -> list[str]:
     """List the bundled plugins by their module names within the package."""
-    patterns = ("plugins/*/*.py", "importing/*.py", "experiments/*.py", "experiments/*/__init__.py")
+    patterns = ("plugins/*/*.py", "outcomes/*.py", "experiments/*.py", "experiments/*/__init__.py")
     files = [file for place in patterns for file in sorted(package.glob(place))]
     plugin_files = [file for file in files if _HOOK_MARKER.search(file.read_text("utf-8"))]
     names = [".".join(file.relative_to(package).with_suffix("").parts) for file in plugin_files]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, ParamSpec, Protocol
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol
 
 from gapft_harness.core.errors import PluginError
 from gapft_harness.core.records import (
@@ -26,6 +26,9 @@ from gapft_harness.core.records import (
     Verdict,
 )
 from gapft_harness.core.streams import Stream
+
+if TYPE_CHECKING:  # loads numpy
+    from gapft_harness.presentation.content import Table
 
 P = ParamSpec("P")
 
@@ -163,6 +166,8 @@ class Generation:
         stop_string: the stop string if ``finish_reason`` is ``stop_string``; else empty.
         reasoning: the reasoning that the model wrote, if it comes apart from ``text``. Verifiers do
             not see it.
+        passed: whether the response passed, if it was judged before; it is not judged again. None:
+            the task's verifier judges it.
     """
 
     text: str
@@ -171,6 +176,7 @@ class Generation:
     tokens_from: str = "generator"
     stop_string: str = ""
     reasoning: str = ""
+    passed: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -557,9 +563,11 @@ class RegisterExecutor(Protocol):
 
 
 class RegisterReportSection(Protocol):
-    """Registers a section: a function from the content of results.json to Markdown."""
+    """Registers a section: its title, and a function from results.json's content to tables."""
 
-    def __call__(self, name: str, render: Callable[[Mapping[str, Any]], str]) -> None: ...
+    def __call__(
+        self, name: str, build: Callable[[Mapping[str, Any]], Iterable[Table]]
+    ) -> None: ...
 
 
 class RegisterExperiment(Protocol):
@@ -572,7 +580,7 @@ class RegisterExperiment(Protocol):
 
 
 class RegisterLogReader(Protocol):
-    """Registers a reader of logged responses: ``rows(log)`` yields one ``api.LogRow`` per document.
+    """Registers a reader of logged responses: ``read(path)`` yields an ``api.Sample`` for each.
 
     ``recognises(path)`` returns whether it can read a file or folder; readers of plugins are asked
     before the bundled ones. ``task(path)`` returns the task's name if the file contains it.
@@ -581,7 +589,7 @@ class RegisterLogReader(Protocol):
     def __call__(
         self,
         name: str,
-        rows: Callable[[Any], Iterable[Any]],
+        read: Callable[[Path], Iterable[Any]],
         *,
         recognises: Callable[[Path], bool] | None = None,
         task: Callable[[Path], str] | None = None,

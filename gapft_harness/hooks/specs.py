@@ -57,7 +57,7 @@ def register_executors(register: RegisterExecutor) -> None:
 
 @hookspec
 def register_report_sections(register: RegisterReportSection) -> None:
-    """``register(name, render)``: ``render(results)`` -> Markdown at the end of the report."""
+    """``register(title, build)``: ``build(results)`` -> tables of a section of the report."""
 
 
 @hookspec
@@ -67,4 +67,4 @@ def register_experiments(register: RegisterExperiment) -> None:
 
 @hookspec
 def register_log_readers(register: RegisterLogReader) -> None:
-    """``register(name, rows, recognises=, task=)``: ``rows(log)`` yields one row per document."""
+    """``register(name, read, recognises=, task=)``: ``read(path)`` yields ``api.Sample``s."""
