@@ -124,6 +124,10 @@ def test_change_is_decomposed_exactly(trained: Path) -> None:
     results = json.loads((run / "report/results.json").read_text("utf-8"))
     changes = [row["delta"] for row in results["contrasts"] if row["b"] == "source"]
     assert changes == [float(gain)]
-    assert results["deployment"] == {"temperature": 1.2, "top_p": 1.0, "top_k": 0}
-    page = (run / "report/report.md").read_text("utf-8")
-    assert "greedy" not in page.partition("## Settings")[0].lower()
+    page = (run / "report/index.md").read_text("utf-8")
+    for key, value in {"temperature": "1.2", "top_p": "1.0", "top_k": "0"}.items():
+        assert f"| search.deployment.{key} | {value} |" in page
+    assert "Deployment decode: sampled once at temperature 1.2." in page
+    before, heading, _ = page.partition("## Data, settings")
+    assert heading
+    assert "greedy" not in before.lower()

@@ -154,7 +154,7 @@ def test_reports_choices_and_their_effects(run: RunDirectory, planted: dict[str,
             assert mean == pytest.approx(sum(gains) / 2, abs=1e-12)
             assert entry[f"against_{what}_low"] <= mean <= entry[f"against_{what}_high"]
     assert len(results["scaling_bounds"]) == 4 * len(SCALES)
-    assert "## Adapter scaling" in (run.path / "report/report.md").read_text("utf-8")
+    assert "## Adapter scaling" in (run.path / "report/index.md").read_text("utf-8")
 
 
 def test_scales_to_zero_without_solved_calibration_problems(

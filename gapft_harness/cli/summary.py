@@ -20,7 +20,7 @@ from gapft_harness.report.sections.responses import FAILURE_COLUMNS
 _MAX_CHARS = 160
 _NOTE = (
     "Brackets: 95% intervals. Change: Pass@1 minus the source's. K_eq: the most source samples, "
-    "with a verifier, that one decode is worth. * Not budget-matched."
+    "with a verifier, that one decode is worth; K means at least K. * Not budget-matched."
 )
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import errno
 import glob
-import math
 import os
 import pickle
 import re
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -146,7 +146,7 @@ class Log:
         value = numbers.get(f"{metric},{filter}") if isinstance(numbers, dict) else None
         if isinstance(value, bool) or not isinstance(value, int | float):
             return None
-        return float(value) if math.isfinite(value) else None
+        return float(value) if abs(value) <= sys.float_info.max else None
 
 
 @dataclass(frozen=True, slots=True)

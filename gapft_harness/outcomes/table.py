@@ -397,7 +397,7 @@ def _add_to_sums(
     for name in filters:
         value = sample.scores.get(name_score(metric, name))
         count, total = sums.get(name, (0, 0.0))
-        if isinstance(value, bool | int | float) and value == value:
+        if isinstance(value, bool | int | float) and abs(value) <= _MAX_NUMBER:
             count, total = count + 1, total + value
         sums[name] = count, total
 

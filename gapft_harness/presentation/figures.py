@@ -19,7 +19,7 @@ _WIDTH = 5.6  # inches
 #: The smallest distance between the names of two lines, as a share of the vertical axis.
 _LABEL_GAP = 0.075
 #: Maximum characters of a row's name.
-_MAX_LABEL = 30
+_MAX_LABEL = 36
 _STYLE: Any = {
     "font.size": 9.5,
     "axes.edgecolor": palette.RULE,

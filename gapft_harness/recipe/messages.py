@@ -58,7 +58,7 @@ def build_recipe_error(
 def iterate_keys(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo]]:
     """Yield every dotted key that holds a value, in order."""
     for name, info in model.model_fields.items():
-        section = _find_field_section(info)
+        section = _find_model(info.annotation)
         if section is None:
             yield name, info
         else:
@@ -139,29 +139,18 @@ def _format_example(location: Sequence[str], model: type[BaseModel]) -> str:
 
 
 def _find_section(location: Sequence[str], model: type[BaseModel]) -> type[BaseModel] | None:
-    """Return the section at a key; None if it is not a section."""
-    section: type[BaseModel] | None = model
-    item_section: type[BaseModel] | None = None  # section under any name of a mapping
+    """Return the section at a key, also under a name of a mapping; None if it is not a section."""
+    kind: Any = model
     for part in location:
-        info = section.model_fields.get(part) if section else None
-        section, item_section = (
-            item_section or (_find_field_section(info) if info else None),
-            _find_item_section(info) if info else None,
-        )
-    return section
+        section = _find_model(kind)
+        if section:
+            kind = section.model_fields[part].annotation if part in section.model_fields else None
+        else:
+            kind = get_args(kind)[1] if get_origin(kind) in (Mapping, dict) else None
+    return _find_model(kind)
 
 
-def _find_field_section(info: FieldInfo) -> type[BaseModel] | None:
-    """Return the section that a field holds, optional ones included; None for a value."""
-    is_union = get_origin(info.annotation) in (Union, UnionType)
-    return _first_model(get_args(info.annotation) if is_union else (info.annotation,))
-
-
-def _find_item_section(info: FieldInfo) -> type[BaseModel] | None:
-    """Return the section under each name of a mapping; None if the field is no such mapping."""
-    is_mapping = get_origin(info.annotation) is Mapping
-    return _first_model(get_args(info.annotation) if is_mapping else ())
-
-
-def _first_model(kinds: Sequence[Any]) -> type[BaseModel] | None:
+def _find_model(kind: Any) -> type[BaseModel] | None:
+    """Return the section that a type is, also an optional one."""
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     return next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)

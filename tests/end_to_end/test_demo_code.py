@@ -11,7 +11,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-SEEDS = ("13", "21", "42")
+from tests.kit.report_tables import find_row
+from tests.presentation.exploring import unpack_page
+
+SEEDS = (13, 21, 42)
 
 
 @pytest.fixture(scope="session")
@@ -35,13 +38,14 @@ def test_conditions_match_in_steps_replay_and_tokens(run: Path, results: dict[st
         assert replay[0] == replay[1]
         assert replay[0]
         budgets = [
-            results["conditions"][name]["seeds"][seed]["budget"]
+            find_row(results["seeds"], condition=name, seed=seed)
             for name in ("diffuse", "concentrated")
         ]
         for budget in budgets:
-            assert budget["J"] == 64
-            assert (budget["n"], budget["N"]) == (budgets[0]["n"], budgets[0]["N"])
-        tokens = sorted(budget["L_supervised"] for budget in budgets)
+            assert budget["steps"] == 64
+            for total in ("slots", "exposures"):
+                assert budget[total] == budgets[0][total]
+        tokens = sorted(budget["supervised_tokens"] for budget in budgets)
         assert tokens[1] - tokens[0] <= 0.02 * tokens[1]
 
 
@@ -52,7 +56,7 @@ def test_contrast_matches_the_decisions(run: Path, results: dict[str, Any]) -> N
     (contrast,) = (row for row in results["allocation"] if row["quantity"] == "contrast")
     means = []
     for seed in SEEDS:
-        seed_rows = [row for row in rows if row["seed"] == seed]
+        seed_rows = [row for row in rows if int(row["seed"]) == seed]
         halves = {half: [row for row in seed_rows if row["half"] == half] for half in "AB"}
         assert len(halves["A"]) == len(halves["B"]) > 0
 
@@ -78,14 +82,16 @@ def test_episodes_follow_rule_and_programs_repeat(run: Path, results: dict[str, 
             assert bool(row["context_ids"]) == bool(row["attempts"])
             if len(row["attempts"]) < 2 and row["status"] == "fail":
                 assert "hidden test" in row["reason"], "its public tests had passed"
-    facts = results["episodes"]
-    source = facts["audit"][0]
-    assert (source["who"], source["episodes"]) == ("source", results["source"]["n"])
-    assert source["ended_at_attempt"][1] > 0
+    source = results["episodes"][0]
+    assert (source["who"], source["kind"]) == ("source", "greedy")
+    assert source["episodes"] == results["run"][0]["problems"]
+    assert source["ended_at_attempt_2"] > 0
     assert source["passed_public_tests_alone"] > 0
-    assert facts["executions"]["times"] == 3
-    assert facts["executions"]["verdicts_differ"] == 0
-    assert results["judged_by"]["audit"]["sandbox_tier"] in ("namespaces", "landlock")
+    (executions,) = results["executions"]
+    assert executions["times"] == 3
+    assert executions["verdicts_differ"] == 0
+    tier = find_row(results["facts"], setting="judged_by.audit.sandbox_tier")["value"]
+    assert tier in ("namespaces", "landlock")
 
 
 def test_hidden_tests_never_reach_conversations(run: Path) -> None:
@@ -98,7 +104,8 @@ def test_hidden_tests_never_reach_conversations(run: Path) -> None:
         for row in problems
     }
     assert not [row for row in problems if "tests" in json.loads(row["document"])]
-    assert "4 hidden ones" in (run / "report/index.md").read_text()
+    _, texts = unpack_page(run / "report/explorer.html")
+    assert all("4 hidden ones" in item["gold"] for item in texts)
     for row in pq.read_table(run / "pool/responses.parquet").to_pylist():
         for attempt in row["attempts"]:
             input_text = attempt["feedback"].partition("Input:\n")[2].partition("Expected")[0]

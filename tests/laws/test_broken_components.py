@@ -192,20 +192,14 @@ COMPONENTS = {
             "yield {'adapters/x': Step(len)}",
         ),
     ),
-    "experiment's results": Component(
-        PART.format("results(self, *_)") + WITH_PART,
-        "experiments={mine: {}}",
-        return_each("{'rate': float('nan')}"),
-    ),
-    "experiment's sections": Component(
-        PART.format("sections(self, *_)") + WITH_PART,
-        "experiments={mine: {}}",
-        return_each("[Section('t', ['text'])]", "[Section('t', [Table(['a'], [['1', '2']])])]"),
-    ),
     "experiment's tables": Component(
         PART.format("tables(self, *_)") + WITH_PART,
         "experiments={mine: {}}",
-        return_each("[('../x.csv', [])]"),
+        return_each(
+            "['text']",
+            "[Table('mine', [Column('a')], [{'a': float('nan')}])]",
+            "[Table('../x', [Column('a')], [{'a': 1}])]",
+        ),
     ),
     "log reader": Component(
         "def made(path):\n    BODY\n",

@@ -540,15 +540,17 @@ PLUGIN_MISTAKES = {
 }
 POLICY_MISTAKES = {
     "misspelt key": in_policy("tsks: {toy: {f1: 0.1}}", "'tsks'", "'tasks'"),
-    "misspelt margin": in_policy("tasks: {toy: {f1: {blok: 0.1}}}", "'tasks.toy.f1'", "'blok'"),
+    "misspelt margin": in_policy(
+        "tasks: {toy: {f1: {blok: 0.1}}}", "'tasks.toy.f1.blok'", "mean 'tasks.toy.f1.block'"
+    ),
     "negative margin": in_policy("tasks: {toy: {f1: -0.01}}", "'tasks.toy.f1'", "-0.01"),
-    "negative warning": in_policy("overall: {warn: -1}", "'overall'", "warn"),
+    "negative warning": in_policy("overall: {warn: -1}", "'overall.warn'", "-1"),
     "no number": in_policy("overall: .nan", "nan"),
     "infinite margin": in_policy("overall: .inf", "inf"),
     "400 digits": in_policy(f"overall: 1{'0' * 400}", "overall"),
     "boolean": in_policy("overall: true", "True"),
     "percentage": in_policy("overall: 1%", "'1%'"),
-    "nothing": in_policy("overall:", "None"),
+    "nothing": in_policy("overall:", "no margin"),
     "equal margins": in_policy("overall: {block: 0.1, warn: 0.1}", "warn"),
     "empty margin": in_policy("overall: {}", "overall"),
     "margin of a task": in_policy("tasks: {toy: 0.1}", "'tasks.toy'"),
@@ -642,7 +644,9 @@ LOG_MISTAKES = {
         [row(number, 0, resps=[["a", "b"]], verdicts=[{"status": "pass"}]) for number in range(4)],
         "line 1",
     ),
-    "samples, no verdict later": in_samples([list_verdicts(0, "pass"), *ROWS[1:]], "line 2"),
+    "samples, no verdict later": in_samples(
+        [list_verdicts(0, "pass"), *ROWS[1:]], "no samples of 3 of 4"
+    ),
     "samples, other filter": in_samples(
         [
             row(number, 0, filter=name, resps=[["a", "b"]], **{"pass@1": 0.5})

@@ -132,7 +132,7 @@ def is_right(document: int, index: int) -> bool:
 def test_gap_judges_in_sandbox(folder: Path, task: str) -> None:
     done = run_gap(folder, task)
     assert done.exit_code == 0, (done.output, done.exception)
-    with (folder / task / "gap" / "items.csv").open() as file:
+    with (folder / task / "gap" / "tables" / "items.csv").open() as file:
         rows = sorted(csv.DictReader(file), key=lambda row: int(row["doc_id"]))
     assert [(int(row["greedy"]), int(row["passing"])) for row in rows] == [
         (int(is_right(i, 0)), sum(is_right(i, index) for index in range(1, K + 1)))

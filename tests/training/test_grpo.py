@@ -95,8 +95,10 @@ def test_arm_makes_configured_number_of_updates(run: Path) -> None:
 
 
 def test_report_names_online_conditions(run: Path) -> None:
-    page = " ".join((run / "report/report.md").read_text("utf-8").split())
-    assert "GRPO all and GRPO masked: trained online." in page
+    page = (run / "report/index.md").read_text("utf-8")
+    for name in ("GRPO all", "GRPO masked"):
+        assert f"| {name} (trainer grpo, " in page
+    assert "## Online training at equal updates" in page
 
 
 def test_conditions_of_seed_draw_same_prompts(run: Path) -> None:

@@ -18,9 +18,9 @@ from gapft_harness.report.reading.inputs import ReportInputs
 
 _REPRODUCE = (
     "The run's folder has the resolved recipe, every response with its exact token ids, the "
-    "selections, the adapters, and the hashes of all of them (manifest.json). Run "
-    "`gapft run recipe.yaml --run-dir NEW_FOLDER` in it to run everything again, and "
-    "`gapft run . --only report` to write this report again."
+    "selections, the adapters, and the hashes of all of them (manifest.json). In it, "
+    "gapft run recipe.yaml --run-dir NEW_FOLDER runs everything again, and "
+    "gapft run . --only report writes this report again."
 )
 
 
