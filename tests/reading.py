@@ -21,8 +21,8 @@ from gapft_harness.plugins.verifiers.reasoning_gym import extract_marked, remove
 from gapft_harness.presentation.explorer import _list_heads
 from gapft_harness.presentation.page import _join_intervals, escape_markdown
 from gapft_harness.sandbox import Limits, Test
-from gapft_harness.sandbox.outcome import TestOutcome
-from gapft_harness.sandbox.verdicts import judge_call, judge_stdin
+from gapft_harness.sandbox.inside.messages import Ending
+from gapft_harness.sandbox.verdicts import TestOutcome, judge_outcome
 from gapft_harness.verification.boxes import last_box
 from gapft_harness.verification.feedback import failure_feedback, strip_foreign_frames
 from gapft_harness.verification.mathematics.comparing import check_answer
@@ -42,27 +42,29 @@ _GOLD = {"answer": "B", "options": ["one", "two", "three", "four"]}
 
 
 def _build_outcome(output: bytes = b"", report: bytes = b"", code: int = 0) -> TestOutcome:
-    return TestOutcome(code, "", True, 0.1, 0.1, output, len(output), output[-4096:], report)
+    ending = Ending(code, 0.1, 0.1, "", compiled=True, busy_s=0.1, setup="")
+    return TestOutcome(ending, output, len(output), output[-4096:], report)
 
 
 def _read_printed(text: str) -> None:
     outcome = _build_outcome(text.encode("utf-8", "surrogatepass"))
     # A different end or other spaces: the comparison reads the complete text.
     for expected in ("1", f"{text[:-1]}1", text.replace(" ", "  ")):
-        judge_stdin(outcome, Test("", expected), Limits())
+        judge_outcome("stdin", outcome, Test("", expected), Limits())
 
 
 def _read_returned(text: str) -> None:
     for report in (f'["value", {text}]', f'["value", [{text}]]', f'["value", {json.dumps(text)}]'):
         outcome = _build_outcome(report=report.encode("utf-8", "replace"))
-        judge_call(outcome, Test("", "1"), Limits())
+        judge_outcome("function", outcome, Test("", "1"), Limits())
 
 
 def _read_failed(text: str) -> None:
     report = json.dumps(["raised", text, text]).encode()
     outcome = _build_outcome(text.encode("utf-8", "replace"), report, 1)
     test = Test("", "1")
-    failure_feedback("stdin", 1, 1, test, judge_stdin(outcome, test, Limits()))
+    result = judge_outcome("stdin", outcome, test, Limits())
+    failure_feedback("stdin", 1, 1, test, result)
 
 
 READERS: dict[str, tuple[int, Callable[[str], object]]] = {

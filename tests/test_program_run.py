@@ -196,7 +196,7 @@ def forget_rules(records: dict[str, Any]) -> None:
 def test_rejects_programs_judged_by_other_rules(folder: Path, tmp_path: Path) -> None:
     """Before anything is generated; ``verify`` reports the rules, and their absence."""
     run = search(folder, tmp_path / "r")
-    rules = {"edition": 3, "prelude": "none"}
+    rules = {"edition": 4, "prelude": "none"}
     assert [facts["rules"] for facts in read_judged_facts(run, "judged_by").values()] == [
         rules,
         rules,

@@ -18,7 +18,6 @@ from gapft_harness.sandbox.probes import Probe
 from gapft_harness.sandbox.process import SandboxWorker, WorkerDied
 from gapft_harness.sandbox.records import (
     TIERS,
-    Isolation,
     Limits,
     Prelude,
     Program,
@@ -26,7 +25,7 @@ from gapft_harness.sandbox.records import (
     Test,
     Tier,
 )
-from gapft_harness.sandbox.schedule import Rules, Schedule
+from gapft_harness.sandbox.schedule import Schedule
 
 
 class Sandbox(Closing):
@@ -115,7 +114,6 @@ class Sandbox(Closing):
         self,
         items: Iterable[tuple[Program, Sequence[Test]]],
         *,
-        isolate: Isolation = "program",
         run_all: bool = False,
         progress: Callable[[int], None] | None = None,
     ) -> list[Result]:
@@ -123,9 +121,6 @@ class Sandbox(Closing):
 
         Args:
             items: programs with their tests.
-            isolate: for function programs: ``program`` runs several inputs in one fork, ``test``
-                runs every input in its own fork. The verdicts are the same. A stdin program always
-                gets one fork per test.
             run_all: run all tests and return all results; otherwise, results end with the first
                 failure. (A wrong answer never stops a program: its remaining tests run in both
                 cases, since the tests that run must not depend on expected outputs.)
@@ -139,7 +134,7 @@ class Sandbox(Closing):
             InfrastructureError: the sandbox failed repeatedly; no result is returned.
         """
         results: dict[int, Result] = {}
-        for index, result in self.stream(items, isolate=isolate, run_all=run_all):
+        for index, result in self.stream(items, run_all=run_all):
             results[index] = result
             if progress is not None:
                 progress(len(results))
@@ -149,15 +144,12 @@ class Sandbox(Closing):
         self,
         items: Iterable[tuple[Program, Sequence[Test]]],
         *,
-        isolate: Isolation = "program",
         run_all: bool = False,
     ) -> Iterator[tuple[int, Result]]:
         """Judge programs like ``judge``, but yield (item number, result) as each one is done.
 
         Items are read as workers become free, so they need not fit into memory together.
         """
-        if isolate not in ("test", "program"):
-            raise ValueError(f"expected isolate 'test' or 'program', found {isolate!r}")
         if self._streaming_thread == threading.get_ident():
             raise ValueError(
                 "a stream of this sandbox is still open in this thread; close it first"
@@ -167,7 +159,7 @@ class Sandbox(Closing):
             try:
                 self.start()
                 assert self._schedule is not None
-                yield from self._schedule.run(items, Rules(isolate, run_all), self.tier)
+                yield from self._schedule.run(items, run_all)
             finally:
                 self._streaming_thread = None
 
@@ -216,35 +208,23 @@ def _try_tier(
     Returns:
         The schedule, or None if the tier does not work; and the results of the probes.
     """
-    workers_per_core = max(1.0, count / count_usable_cores())
-    start = partial(SandboxWorker.start, tier, limits, preload, prelude, workers_per_core)
-    schedule = Schedule(start, count, limits)
+    start = partial(SandboxWorker.start, tier, limits, preload, prelude)
+    schedule = Schedule(start, count, limits, tier)
     try:
         schedule.start_workers()
-        canaries = probes.run_canaries(
-            tier,
-            lambda items: [
-                r for _, r in sorted(schedule.run(items, Rules(), tier), key=_item_number)
-            ],
-            limits.memory_bytes,
-        )
-        if all(probe.holds for probe in canaries):
-            return schedule, [probes.passed_start(tier), *canaries]
-        schedule.close()
-        return None, [probes.passed_start(tier), *canaries]
-    except Refused as error:
-        schedule.close()
-        return None, [probes.failed_start(tier, str(error))]
-    except WorkerDied as error:
-        schedule.close()
-        return None, [probes.failed_start(tier, f"a worker died while starting: {error}")]
+        tier_probes = [
+            Probe(tier, "start", True, "workers start confined"),
+            *probes.run_canaries(schedule, limits.memory_bytes),
+        ]
+    except (Refused, WorkerDied) as error:
+        return None, [probes.build_failed_start(tier, str(error))]
     except BaseException:
         schedule.close()
         raise
-
-
-def _item_number(pair: tuple[int, Result]) -> int:
-    return pair[0]
+    if all(probe.holds for probe in tier_probes):
+        return schedule, tier_probes
+    schedule.close()
+    return None, tier_probes
 
 
 def _close_schedule(schedule: Schedule, owner: int) -> None:

@@ -9,14 +9,12 @@ import json
 import os
 import socket
 import tempfile
-from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from gapft_harness.sandbox.records import Program, Result, Test, Tier
-
-JudgePrograms = Callable[[Sequence[tuple[Program, Sequence[Test]]]], list[Result]]
+from gapft_harness.sandbox.schedule import Schedule
 
 _REMEDIES: dict[Tier, str] = {
     "namespaces": (
@@ -82,18 +80,14 @@ _CANARIES = {
 }
 
 
-def passed_start(tier: Tier) -> Probe:
-    """Create the probe of a tier whose workers started."""
-    return Probe(tier, "start", True, "workers start confined")
-
-
-def failed_start(tier: Tier, reason: str) -> Probe:
+def build_failed_start(tier: Tier, reason: str) -> Probe:
     """Create the probe of a tier whose workers could not start."""
     return Probe(tier, "start", False, reason, _REMEDIES[tier])
 
 
-def run_canaries(tier: Tier, judge: JudgePrograms, memory_bytes: int) -> list[Probe]:
-    """Run every canary, and a correct program that must be accepted, through ``judge``."""
+def run_canaries(schedule: Schedule, memory_bytes: int) -> list[Probe]:
+    """Run a correct program that must be accepted, and every canary."""
+    tier = schedule.tier
     with (
         tempfile.TemporaryDirectory() as folder,
         closing(socket.create_server(("127.0.0.1", 0))) as listener,
@@ -109,12 +103,14 @@ def run_canaries(tier: Tier, judge: JudgePrograms, memory_bytes: int) -> list[Pr
             "shell": "/bin/sh",
             "too_much": 2 * memory_bytes,
         }
-        programs = [Program(_build_canary(body)) for body in _CANARIES.values()]
-        results = judge(
-            [
-                (Program("import colorsys\nprint(int(input()) + 1)"), [Test("41", "42")]),
-                *((program, [Test(json.dumps(canary_values), "refused")]) for program in programs),
-            ]
+        refusal = Test(json.dumps(canary_values), "refused")
+        results = dict(
+            schedule.run(
+                [
+                    (Program("import colorsys\nprint(int(input()) + 1)"), [Test("41", "42")]),
+                    *((Program(_build_canary(body)), [refusal]) for body in _CANARIES.values()),
+                ]
+            )
         )
         listener.setblocking(False)
         try:
@@ -124,7 +120,7 @@ def run_canaries(tier: Tier, judge: JudgePrograms, memory_bytes: int) -> list[Pr
         else:
             reached = True
         intact = canary.read_text() == "untouched" and len(os.listdir(folder)) == 1
-    first, *others = results
+    first, *others = [results[number] for number in sorted(results)]
     correct_ran = first.verdict == "accepted"
     probes = [
         _build_probe(

@@ -19,18 +19,17 @@ from typing import IO
 
 from gapft_harness.core.processes import build_thread_environment, open_standard_streams
 from gapft_harness.sandbox.confinement.syscalls import Refused
-from gapft_harness.sandbox.inside.messages import (
-    LENGTH_BYTES,
-    MAX_SHARED_AGE_S,
-    pack_job,
-    unpack_ending,
-)
-from gapft_harness.sandbox.outcome import TestOutcome, read_outcomes
+from gapft_harness.sandbox.inside.messages import Ending, unpack_ending
+from gapft_harness.sandbox.inside.watch import WALL_PER_CPU_SECOND
 from gapft_harness.sandbox.records import Limits, Prelude, Program, Tier
+from gapft_harness.sandbox.verdicts import TestOutcome
 
-_START_SECONDS = 60.0
-#: Wall seconds per CPU second after which a worker counts as hung.
-_WALL_PER_CPU_SECOND = 100
+#: A worker that is not ready by then counts as hung: many may start at the same time.
+_START_SECONDS = 300.0
+#: Seconds after twice a test's longest time at which a worker counts as hung.
+_GRACE_SECONDS = 60.0
+#: Maximum bytes of standard error in an outcome.
+_ERROR_BYTES = 4096
 _BOOT = """
 import json, sys, types
 for name, path in json.loads(sys.argv[1]).items():
@@ -38,7 +37,7 @@ for name, path in json.loads(sys.argv[1]).items():
     sys.modules[name].__path__ = [path]
 from gapft_harness.sandbox.inside.execute import main
 from gapft_harness.sandbox.inside.worker import start
-worker = start(json.loads(sys.argv[2]))
+worker = start(json.loads(sys.argv[2]), json.loads(sys.argv[3]))
 del name, path, sys.argv[1:], sys.orig_argv[1:]
 worker.serve()
 main()
@@ -75,9 +74,8 @@ class SandboxWorker:
     process: subprocess.Popen[bytes]
     control: socket.socket
     stderr: IO[bytes]
-    share: float
+    deadline: float
     _files: list[int] = field(default_factory=list)
-    deadline: float = float("inf")
 
     @classmethod
     def start(
@@ -86,7 +84,6 @@ class SandboxWorker:
         limits: Limits,
         preload: Sequence[str],
         prelude: Prelude = "none",
-        workers_per_core: float = 1.0,
     ) -> SandboxWorker:
         """Start a worker; ``wait_ready`` waits for it.
 
@@ -95,21 +92,17 @@ class SandboxWorker:
             limits: the limits of each test.
             preload: the modules to import.
             prelude: the names that programs have without import; see ``Sandbox``.
-            share: the number of workers per usable core, at least 1.
         """
         open_standard_streams()
         own_socket, worker_socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         package = Path(__file__).resolve().parent
         packages = {"gapft_harness": str(package.parent), "gapft_harness.sandbox": str(package)}
-        sizes = asdict(limits)
         settings = {
             "tier": tier,
             "control": worker_socket.fileno(),
             "high_id": _choose_unused_id() if os.geteuid() == 0 else None,
-            **{k: sizes[k] for k in sizes if k not in ("cpu_s", "wall_s")},
             "preload": list(preload),
             "prelude": prelude,
-            "share": workers_per_core,
             "path": [os.path.abspath(entry) for entry in sys.path],
         }
         libraries = {k: v for k, v in os.environ.items() if k == "LD_LIBRARY_PATH"}
@@ -118,7 +111,7 @@ class SandboxWorker:
             process = subprocess.Popen(
                 [
                     *(sys.executable, "-s", "-S", "-P", "-c", _BOOT),
-                    *(json.dumps(packages), json.dumps(settings)),
+                    *map(json.dumps, (packages, settings, asdict(limits))),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -134,8 +127,7 @@ class SandboxWorker:
             raise
         finally:
             worker_socket.close()
-        deadline = time.monotonic() + _START_SECONDS * workers_per_core
-        return cls(limits, process, own_socket, stderr, workers_per_core, deadline=deadline)
+        return cls(limits, process, own_socket, stderr, time.monotonic() + _START_SECONDS)
 
     def wait_ready(self) -> None:
         """Wait until the worker is confined and has imported its modules.
@@ -149,43 +141,26 @@ class SandboxWorker:
             raise Refused(message["refused"])
         self.deadline = float("inf")
 
-    def send(
-        self,
-        program: Program,
-        source: bytes,
-        inputs: Sequence[bytes],
-        cpu_s: float,
-        wall_s: float,
-    ) -> None:
-        """Send the worker a program to execute.
+    def send(self, source: bytes, test_input: bytes) -> None:
+        """Send the worker a test to execute.
 
         Args:
-            program: the program.
             source: the packed program, from ``pack_program``.
-            inputs: the inputs of its calls, or a single standard input.
-            cpu_s: CPU limit of a test in seconds.
-            wall_s: wall limit of a test in seconds.
+            test_input: standard input, or the arguments of a function.
         """
-        is_function = program.kind == "function"
-        while len(self._files) < 6:
+        while len(self._files) < 5:
             self._files.append(os.memfd_create("", os.MFD_CLOEXEC))
-        descriptors = self._files[: 6 if is_function else 5]
-        for call_input in inputs:
-            if is_function:
-                _write_all(descriptors[0], len(call_input).to_bytes(LENGTH_BYTES, "little"))
-            _write_all(descriptors[0], call_input)
-        _write_all(descriptors[4], source)
-        os.lseek(descriptors[0], 0, os.SEEK_SET)
-        job = pack_job(cpu_s, wall_s)
+        _write_all(self._files[0], test_input)
+        os.lseek(self._files[0], 0, os.SEEK_SET)
+        _write_all(self._files[4], source)
         # ``receive`` detects a worker that has died.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            socket.send_fds(self.control, [job], descriptors)
-        # The worker does not count time spent waiting for a CPU, so allow for a busy machine.
-        waiting = _WALL_PER_CPU_SECOND * self.share * (cpu_s + MAX_SHARED_AGE_S)
-        self.deadline = time.monotonic() + MAX_SHARED_AGE_S + wall_s + 30 + waiting
+            socket.send_fds(self.control, [b"t"], self._files)
+        longest_s = self.limits.wall_s + WALL_PER_CPU_SECOND * self.limits.cpu_s
+        self.deadline = time.monotonic() + 2 * longest_s + _GRACE_SECONDS
 
-    def receive(self) -> tuple[list[TestOutcome], float]:
-        """Receive the outcomes of the inputs sent, at least the first, and the seconds it took.
+    def receive(self) -> TestOutcome:
+        """Receive the outcome of the test that was sent.
 
         Raises:
             WorkerDied: the worker ended or did not answer.
@@ -196,10 +171,22 @@ class SandboxWorker:
         try:
             if ending.setup:
                 raise NotConfined(ending.setup)
-            report_files = (*self._files[1:4], self._files[5])
-            return read_outcomes(ending, report_files, self.limits.output_bytes), ending.busy_s
+            return self._read_outcome(ending)
         finally:
             self._renew_files()
+
+    def _read_outcome(self, ending: Ending) -> TestOutcome:
+        """Read what the ended process left in its files."""
+        output, errors, report = self._files[1:4]
+        sizes = [os.fstat(file).st_size for file in (output, errors, report)]
+        limit = self.limits.output_bytes
+        return TestOutcome(
+            ending,
+            output=_read_range(output, 0, min(sizes[0], limit)),
+            output_bytes=max(sizes),
+            errors=_read_range(errors, max(0, sizes[1] - _ERROR_BYTES), _ERROR_BYTES),
+            report=_read_range(report, 0, min(sizes[2], limit)),
+        )
 
     def kill(self) -> str:
         """End the worker and its program, and describe how the worker ended."""
@@ -243,7 +230,7 @@ class SandboxWorker:
 
 
 def pack_program(program: Program) -> bytes:
-    """Pack a program for a worker's fork: a header line of two fields, then the source."""
+    """Pack a program for its process: a header line of two fields, then the source."""
     name = unicodedata.normalize("NFKC", program.function or "")  # Python normalizes names so
     header = f"{program.kind}\t{name}\n"
     return header.encode() + program.source.encode("utf-8", "surrogatepass")
@@ -253,6 +240,13 @@ def _write_all(file: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(file, view) :]
+
+
+def _read_range(file: int, start: int, size: int) -> bytes:
+    data = b""
+    while size > len(data) and (more := os.pread(file, size - len(data), start + len(data))):
+        data += more
+    return data
 
 
 _ids = iter(range(1 << 62))

@@ -8,7 +8,6 @@ from typing import Literal, get_args
 
 Kind = Literal["stdin", "function"]
 Tier = Literal["namespaces", "landlock"]
-Isolation = Literal["test", "program"]
 Prelude = Literal["none", "lcb"]
 VerdictName = Literal[
     "accepted",
@@ -78,7 +77,8 @@ class Limits:
 
     Attributes:
         cpu_s: seconds of CPU time; this limit decides on time-outs.
-        wall_s: seconds in which the program neither runs nor waits for a CPU; a second safeguard.
+        wall_s: wall seconds after which a program that waits is stopped. Each CPU second that it
+            uses adds 30 seconds, so that a busy machine does not stop a program that computes.
         memory_bytes: address space in addition to that of the preloaded interpreter.
         output_bytes: for standard output, standard error and a function's value, each.
         disk_bytes: for files in the working folder (tier namespaces; tier landlock has no folder).
@@ -121,8 +121,7 @@ class TestResult:
         reason: the reason in one line; empty if accepted.
         output: the printed output or, as JSON, the returned value; at most 4,096 characters.
         error: the end of the traceback or of standard error; at most 4,096 characters.
-        cpu_s: CPU seconds from the input to the answer; for the first test of a fork, from the
-            fork.
+        cpu_s: CPU seconds from the fork of its process to its end.
         wall_s: wall seconds over the same period.
     """
 

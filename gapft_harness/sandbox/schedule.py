@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.sandbox.comparison import parse_expected_value
 from gapft_harness.sandbox.confinement.syscalls import Refused
-from gapft_harness.sandbox.outcome import TestOutcome
 from gapft_harness.sandbox.process import (
     NotConfined,
     SandboxWorker,
@@ -19,7 +18,6 @@ from gapft_harness.sandbox.process import (
     pack_program,
 )
 from gapft_harness.sandbox.records import (
-    Isolation,
     Limits,
     Program,
     Result,
@@ -28,30 +26,14 @@ from gapft_harness.sandbox.records import (
     Tier,
     combine_verdicts,
 )
-from gapft_harness.sandbox.verdicts import judge_call, judge_stdin
+from gapft_harness.sandbox.verdicts import TestOutcome, judge_outcome
 
-#: Maximum tests per fork: their outcomes must fit into one message.
-_MAX_CALLS_PER_FORK = 200
 #: Maximum attempts of an execution whose worker fails.
 ATTEMPTS = 3
 
 
 class InfrastructureError(GapftError):
     """The sandbox failed, not the program, so there is no verdict to count."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """The options of a call to ``Sandbox.judge``.
-
-    Attributes:
-        isolation: ``test`` for one fork per input of a function program, ``program`` for as many
-            inputs per fork as possible.
-        run_all: continue after failures other than a wrong answer, and return all results.
-    """
-
-    isolation: Isolation = "program"
-    run_all: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -66,7 +48,7 @@ class _Case:
     attempts: int = 0
     busy_s: float = 0.0
 
-    def is_finished(self, rules: Rules) -> bool:
+    def is_finished(self, run_all: bool) -> bool:
         """Check whether no further test will run. A wrong answer does not stop a program.
 
         The tests that run must not depend on the expected outputs: if a test could leave a trace
@@ -74,26 +56,24 @@ class _Case:
         depend on the program alone, so stopping after them reveals nothing.
         """
         failed = bool(self.results) and self.results[-1].verdict not in ("accepted", "wrong_answer")
-        return len(self.results) == len(self.tests) or (failed and not rules.run_all)
+        return len(self.results) == len(self.tests) or (failed and not run_all)
 
-    def build_result(self, rules: Rules, tier: Tier) -> Result:
+    def build_result(self, run_all: bool, tier: Tier) -> Result:
         verdicts = [result.verdict != "accepted" for result in self.results]
-        end = None if rules.run_all or True not in verdicts else verdicts.index(True) + 1
+        end = None if run_all or True not in verdicts else verdicts.index(True) + 1
         return Result(combine_verdicts(self.results), tuple(self.results[:end]), tier, self.busy_s)
-
-    def next_tests(self, rules: Rules) -> Sequence[Test]:
-        rest = self.tests[len(self.results) :]
-        grouped = self.program.kind == "function" and rules.isolation == "program"
-        return rest[: _MAX_CALLS_PER_FORK if grouped else 1]
 
 
 class Schedule:
     """Run cases on workers that persist between calls; a dead worker is replaced."""
 
-    def __init__(self, start: Callable[[], SandboxWorker], count: int, limits: Limits) -> None:
+    def __init__(
+        self, start: Callable[[], SandboxWorker], count: int, limits: Limits, tier: Tier
+    ) -> None:
         self._start = start
         self._count = count
         self._limits = limits
+        self.tier = tier
         self.workers: list[SandboxWorker] = []
 
     def start_workers(self) -> None:
@@ -101,7 +81,9 @@ class Schedule:
 
         Raises:
             Refused: the tier does not work on this machine.
-            WorkerDied: a worker ended while starting. All new workers are ended.
+            WorkerDied: a worker ended while starting.
+
+        In both cases all new workers are ended.
         """
         new = [self._start() for _ in range(self._count - len(self.workers))]
         try:
@@ -109,7 +91,7 @@ class Schedule:
                 worker.wait_ready()
         except WorkerDied as error:
             ends = [worker.kill() for worker in new]
-            raise WorkerDied(f"{error}; it {ends[0]}") from error
+            raise WorkerDied(f"a worker died while starting: {error}; it {ends[0]}") from error
         except BaseException:
             for worker in new:
                 worker.kill()
@@ -128,41 +110,42 @@ class Schedule:
                     ) from error
 
     def run(
-        self, items: Iterable[tuple[Program, Sequence[Test]]], rules: Rules, tier: Tier
+        self, items: Iterable[tuple[Program, Sequence[Test]]], run_all: bool = False
     ) -> Iterator[tuple[int, Result]]:
         """Judge programs and yield (item number, result) as soon as each program is done."""
         new_cases = _create_cases(items)
         waiting: collections.deque[_Case] = collections.deque()
         running: dict[SandboxWorker, _Case] = {}
 
-        def take_case() -> _Case | None:
-            return waiting.popleft() if waiting else next(new_cases, None)
-
-        def send_case(worker: SandboxWorker, case: _Case) -> None:
-            self._send_case(worker, case, rules)
-            running[worker] = case
+        def start_next(worker: SandboxWorker) -> None:
+            """Start the next test of a waiting program, or of a new one if there is any."""
+            case = waiting.popleft() if waiting else next(new_cases, None)
+            if case is not None:
+                test_input = case.tests[len(case.results)].input
+                worker.send(case.source, test_input.encode("utf-8", "surrogatepass"))
+                running[worker] = case
 
         try:
             while True:
                 self._restart_workers()
                 for worker in self.workers:
                     if worker not in running:
-                        if (case := take_case()) is None:
-                            break
-                        send_case(worker, case)
+                        start_next(worker)
                 if not running:
                     return
                 for worker in self._poll_workers(running):
                     case = running.pop(worker)
-                    outcomes = self._receive_outcomes(worker, case, waiting)
-                    if not outcomes:
+                    outcome = self._receive_outcome(worker, case, waiting)
+                    if outcome is None:
                         continue
-                    # Send the next case first, so that the worker runs during the judging.
-                    if (next_case := take_case()) is not None:
-                        send_case(worker, next_case)
-                    self._record_outcomes(case, outcomes, rules)
-                    if case.is_finished(rules):
-                        yield case.index, case.build_result(rules, tier)
+                    # Start the next test first, so that the worker runs during the judging.
+                    start_next(worker)
+                    test = case.tests[len(case.results)]
+                    case.results.append(
+                        judge_outcome(case.program.kind, outcome, test, self._limits)
+                    )
+                    if case.is_finished(run_all):
+                        yield case.index, case.build_result(run_all, self.tier)
                     else:
                         waiting.appendleft(case)
         finally:
@@ -174,11 +157,6 @@ class Schedule:
         """End all workers."""
         while self.workers:
             self.workers.pop().kill()
-
-    def _send_case(self, worker: SandboxWorker, case: _Case, rules: Rules) -> None:
-        inputs = [test.input.encode("utf-8", "surrogatepass") for test in case.next_tests(rules)]
-        limits = self._limits
-        worker.send(case.program, case.source, inputs, limits.cpu_s, limits.wall_s)
 
     def _poll_workers(self, running: dict[SandboxWorker, _Case]) -> list[SandboxWorker]:
         poll = select.poll()
@@ -192,43 +170,31 @@ class Schedule:
         current_time = time.monotonic()
         return [w for file, w in by_file.items() if file in ready or w.deadline <= current_time]
 
-    def _receive_outcomes(
+    def _receive_outcome(
         self, worker: SandboxWorker, case: _Case, waiting: collections.deque[_Case]
-    ) -> list[TestOutcome]:
-        """Receive outcomes; if the worker failed, return none and queue the case again."""
+    ) -> TestOutcome | None:
+        """Receive an outcome; if the worker failed, return None and queue the case again."""
         try:
-            outcomes, busy_s = worker.receive()
+            outcome = worker.receive()
         except WorkerDied as error:
             problem = f"{error}; it {self._remove_worker(worker)}"
         except NotConfined as error:
             problem = str(error)
         else:
             case.attempts = 0
-            case.busy_s += busy_s
-            return outcomes
+            case.busy_s += outcome.ending.busy_s
+            return outcome
         case.attempts += 1
         if case.attempts == ATTEMPTS:
             raise InfrastructureError(
                 _failure_message(f"running program number {case.index}", problem)
             )
         waiting.appendleft(case)
-        return []
+        return None
 
     def _remove_worker(self, worker: SandboxWorker) -> str:
         self.workers[:] = [other for other in self.workers if other is not worker]
         return worker.kill()
-
-    def _record_outcomes(self, case: _Case, outcomes: list[TestOutcome], rules: Rules) -> None:
-        """Judge outcomes and record the results; a test with a result never runs again."""
-        for outcome in outcomes:
-            test = case.tests[len(case.results)]
-            if case.program.kind == "stdin":
-                result = judge_stdin(outcome, test, self._limits)
-            else:
-                result = judge_call(outcome, test, self._limits)
-            case.results.append(result)
-            if case.is_finished(rules):
-                return
 
 
 def _failure_message(action: str, problem: str) -> str:

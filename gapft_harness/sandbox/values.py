@@ -1,42 +1,81 @@
-"""Encode a function's arguments and value as JSON that preserves Python's equality."""
+"""Read and write a function's arguments and value as JSON that preserves Python's equality."""
 
 from __future__ import annotations
 
+import itertools
 import json
+import operator
 import re
+import sys
+import threading
+from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar
 
-#: Maximum nesting of a value.
-MAX_VALUE_DEPTH = 10_000
-#: Maximum length of a text that is too deeply nested for the standard parser; the other is slow.
-_MAX_DEEP_LENGTH = 1 << 18
+#: Maximum nesting of an argument or a value.
+MAX_DEPTH = 1_000
+#: Nested Python calls that a function on such a value needs, with some reserve.
+_CALLS = 4 * MAX_DEPTH
+_LARGEST_LIMIT = (1 << 31) - 1  # a C int
 
 _PLAIN = frozenset({int, float, str, bool, type(None)})
-_TOKEN = re.compile(r'[ \t\n\r]*+("(?:[^"\\]++|\\.)*+"|[][{},:]|[^][{},:"\s]++)')
+#: Everything but brackets. A string needs no end, so that malformed text is read only once too.
+_NO_BRACKETS = re.compile(r'(?:"(?:[^"\\]++|\\.)*+"?|[^][{}"]++)++', re.DOTALL)
+_STEPS = {"[": 1, "{": 1, "]": -1, "}": -1}
+
+_Value = TypeVar("_Value")
+_limit_lock = threading.Lock()
 
 
-def parse_deep_json(text: str | bytes) -> Any:
-    """Parse JSON that is nested up to ``MAX_VALUE_DEPTH``, whatever the caller's stack depth.
+def call_deeply(function: Callable[..., _Value], *arguments: object, **options: object) -> _Value:
+    """Call a function that recurses through a value, whatever the caller's depth and limit.
+
+    Args:
+        function: a function that recurses at most ``MAX_DEPTH`` levels deep.
+        arguments: its arguments.
+        options: its keyword arguments.
+    """
+    with _limit_lock:
+        limit = sys.getrecursionlimit()
+        sys.setrecursionlimit(min(limit + _CALLS, _LARGEST_LIMIT))
+        try:
+            return function(*arguments, **options)
+        finally:
+            sys.setrecursionlimit(limit)
+
+
+def parse_json(text: str | bytes, *, constants: bool = True, max_depth: int = MAX_DEPTH) -> Any:
+    """Parse JSON whose nesting is limited.
 
     An integer with more digits than Python converts (4,300 unless the limit was changed) becomes an
     equal ``Decimal``. Decimals are parsed and compared in linear time, integers in quadratic time.
 
+    Args:
+        text: the JSON.
+        constants: whether NaN and infinities are permitted, which only Python's parser reads.
+        max_depth: how deeply lists and objects may be nested.
+
     Raises:
-        ValueError: the text is not JSON.
-        RecursionError: the text is too deeply nested, or deeply nested and too long.
+        ValueError: the text is not JSON, or nested too deeply.
     """
+    if isinstance(text, bytes):
+        text = text.decode()
+    brackets = text.count("[") + text.count("{")
+    if brackets > max_depth and _measure_depth(text) > max_depth:
+        raise ValueError(f"JSON nested more than {max_depth} times")
+    options = {} if constants else {"parse_constant": _refuse_constant}
     try:
-        try:
-            return json.loads(text)
-        except (json.JSONDecodeError, UnicodeDecodeError):
-            raise
-        except ValueError:  # an integer beyond Python's limit
-            return json.loads(text, parse_int=_parse_integer)
-    except RecursionError:
-        if len(text) > _MAX_DEEP_LENGTH:
-            raise
-        return _parse_iteratively(text if isinstance(text, str) else text.decode())
+        return call_deeply(json.loads, text, **options)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:  # an integer beyond Python's limit, or a refused constant
+        return call_deeply(json.loads, text, parse_int=_parse_integer, **options)
+
+
+def _measure_depth(text: str) -> int:
+    """Measure how deeply the brackets of JSON are nested."""
+    brackets = _NO_BRACKETS.sub("", text)
+    return max(itertools.accumulate(map(_STEPS.__getitem__, brackets)), default=0)
 
 
 def _parse_integer(digits: str) -> int | Decimal:
@@ -46,101 +85,47 @@ def _parse_integer(digits: str) -> int | Decimal:
         return Decimal(digits)
 
 
-def _parse_iteratively(text: str) -> Any:
-    """Parse like ``json.loads``, but without recursion; about twelve times slower."""
-    root: list[Any] = []
-    open_values: list[Any] = [root]  # the lists and dictionaries that are open
-    keys: list[str] = []  # for each open dictionary, the key whose value is missing
-    expected, position = "value", 0
-    while match := _TOKEN.match(text, position):
-        token, position = match[1], match.end()
-        inner = open_values[-1]
-        if expected in ("value", "value or end") and token not in ("]", "}", ",", ":"):
-            value = [] if token == "[" else {} if token == "{" else _parse_token(token)
-            if isinstance(inner, dict):
-                inner[keys.pop()] = value
-            else:
-                inner.append(value)
-            expected = "end"
-            if token in ("[", "{"):
-                open_values.append(value)
-                expected = "value or end" if token == "[" else "key or end"
-            if len(open_values) > MAX_VALUE_DEPTH + 2:  # the root, and a report around the value
-                raise RecursionError(f"JSON nested more than {MAX_VALUE_DEPTH} times")
-        elif expected in ("key", "key or end") and token[0] == '"':
-            keys.append(json.loads(token))
-            expected = "colon"
-        elif expected == "colon" and token == ":":
-            expected = "value"
-        elif inner is not root and expected == "end" and token == ",":
-            expected = "key" if isinstance(inner, dict) else "value"
-        elif (
-            inner is not root
-            and expected.endswith("end")
-            and token == ("}" if isinstance(inner, dict) else "]")
-        ):
-            open_values.pop()
-            expected = "end"
-        else:
-            raise ValueError(f"expected a {expected}, found {token[:20]!r}")
-    if rest := text[position:].strip(" \t\n\r"):
-        raise ValueError(f"found {rest[:20]!r}")
-    if len(open_values) > 1 or not root:
-        raise ValueError("the text ends too early")
-    return root[0]
-
-
-def _parse_token(token: str) -> Any:
-    return json.loads(token, parse_int=_parse_integer)
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def are_equal(left: Any, right: Any) -> bool:
-    """Check whether two JSON values are equal by Python's ``==``, at any nesting depth."""
-    try:
-        return bool(left == right)
-    except RecursionError:
-        pass
-    pairs = [(left, right)]
-    while pairs:
-        left, right = pairs.pop()
-        if isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
-            pairs += zip(left, right, strict=True)
-        elif isinstance(left, dict) and isinstance(right, dict) and left.keys() == right.keys():
-            pairs += [(value, right[key]) for key, value in left.items()]
-        elif isinstance(left, list | dict) or left != right:
-            return False
-    return True
+    """Check whether two values of ``parse_json`` are equal by Python's ``==``."""
+    return bool(call_deeply(operator.eq, left, right))
 
 
-def parse_arguments(text: str) -> list[Any]:
+def parse_arguments(text: str, *, constants: bool = True) -> list[Any]:
     """Parse a call's arguments, one JSON value per line; an empty text has none.
 
+    Args:
+        text: the lines.
+        constants: see ``parse_json``.
+
     Raises:
-        ValueError: a line is not JSON.
-        RecursionError: a line is too deeply nested, or deeply nested and too long.
+        ValueError: a line is not JSON, or nested too deeply.
     """
     text = text.strip()
-    return [parse_deep_json(line) for line in text.split("\n")] if text else []
+    return [parse_json(line, constants=constants) for line in text.split("\n")] if text else []
 
 
 def encode_value(value: Any, depth: int = 0) -> str:
     """Encode a value as JSON that equals the expected JSON exactly if the value equals it.
 
     A tuple becomes a list. A value that JSON cannot represent becomes an object that equals no
-    list, number or text.
+    list, number or text. Call it with ``call_deeply``.
 
     Args:
         value: the function's return value; its ``__eq__`` is never called.
         depth: the number of lists and dictionaries around the value.
 
     Raises:
-        RecursionError: the value is nested more than ``MAX_VALUE_DEPTH`` times, or contains itself.
+        RecursionError: the value is nested more than ``MAX_DEPTH`` times, or contains itself.
     """
-    if depth > MAX_VALUE_DEPTH:
-        raise RecursionError(f"a value nested more than {MAX_VALUE_DEPTH} times")
     kind = type(value)
     if kind in _PLAIN:
         return _dump(value)
+    if depth >= MAX_DEPTH:
+        raise RecursionError(f"a value nested more than {MAX_DEPTH} times")
     if isinstance(value, list | tuple):
         items: list[Any] = list(value)
         if set(map(type, items)) <= _PLAIN:

@@ -38,8 +38,13 @@ _NEUTRAL = frozenset({"PROTO", "FRAME", "PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE
 #: A pickled string has at most PROTO, FRAME, the string, FRAME, MEMOIZE and STOP.
 _MAX_INSTRUCTIONS = 6
 
-_SPACE = re.compile(r"[ \t\n\r]*")
-_JSON = json.JSONDecoder()
+_SPACE = " \t\n\r"
+_STRING = r'"(?:[^"\\]++|\\.)*+"'
+_FIELD = rf"[{_SPACE}]*+{_STRING}[{_SPACE}]*+:[{_SPACE}]*+{_STRING}[{_SPACE}]*+"
+#: A flat object of as many strings as a test has. The pattern never backtracks.
+_OBJECT = re.compile(
+    rf"[{_SPACE}]*+\{{{','.join([_FIELD] * len(_FIELDS))}\}}[{_SPACE}]*+", re.DOTALL
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,35 +133,38 @@ def _read_pickled_string(data: bytes) -> str:
 
 
 def _parse_tests(text: str) -> tuple[CodedTest, ...]:
-    reader = _Reader(text)
+    text = text.strip(_SPACE)
+    position, end = 1, len(text) - 1
+    if end < 1 or text[0] != "[" or text[end] != "]":
+        raise ValueError("the JSON text is not a complete list")
     tests: list[CodedTest] = []
-    reader.expect("[")
-    if not reader.take("]"):
-        while True:
-            if len(tests) == MAX_TESTS:
-                raise ValueError(f"there are more than {MAX_TESTS} tests")
-            tests.append(_parse_test(reader, len(tests) + 1))
-            if not reader.take(","):
-                break
-        reader.expect("]")
-    if reader.position < len(text):
-        raise ValueError(f"text follows the list of tests at character {reader.position}")
-    return tuple(tests)
+    if not text[1:end].strip(_SPACE):
+        return ()
+    while True:
+        if len(tests) == MAX_TESTS:
+            raise ValueError(f"there are more than {MAX_TESTS} tests")
+        match = _OBJECT.match(text, position, end)
+        if match is None:
+            raise ValueError(
+                f"character {position}: expected an object of {len(_FIELDS)} strings as test "
+                f"{len(tests) + 1}"
+            )
+        tests.append(_parse_test(match[0], len(tests) + 1))
+        if match.end() == end:
+            return tuple(tests)
+        if text[match.end()] != ",":
+            raise ValueError(f"character {match.end()}: expected a comma or the end of the list")
+        position = match.end() + 1
 
 
-def _parse_test(reader: _Reader, number: int) -> CodedTest:
-    """Parse one flat object with exactly the three fields."""
-    fields: dict[str, str] = {}
-    reader.expect("{")
-    for position in range(len(_FIELDS)):
-        if position:
-            reader.expect(",")
-        name = reader.read_string()
-        if name not in _FIELDS or name in fields:
-            raise ValueError(f"test {number} has an unknown or repeated field {name!r:.40}")
-        reader.expect(":")
-        fields[name] = reader.read_string()
-    reader.expect("}")
+def _parse_test(text: str, number: int) -> CodedTest:
+    """Parse one object of strings; it must have each field once."""
+    fields = json.loads(text)
+    if fields.keys() != set(_FIELDS):
+        raise ValueError(
+            f"test {number} has the fields {', '.join(map(repr, fields)):.80}; expected "
+            f"{', '.join(_FIELDS)}, each once"
+        )
     test = CodedTest(**fields)
     if test.testtype not in _KINDS:
         raise ValueError(f"test {number}: testtype is {test.testtype!r:.40}")
@@ -166,43 +174,3 @@ def _parse_test(reader: _Reader, number: int) -> CodedTest:
         except UnicodeEncodeError as error:
             raise ValueError(f"test {number}: {name} is not text ({error.reason})") from error
     return test
-
-
-class _Reader:
-    """A reader of JSON strings and punctuation; anything else is an error with its position."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self.position = 0
-        self._skip_space()
-
-    def take(self, sign: str) -> bool:
-        """Skip the sign if it is next; return whether it was."""
-        is_next = self._text.startswith(sign, self.position)
-        if is_next:
-            self.position += 1
-            self._skip_space()
-        return is_next
-
-    def expect(self, sign: str) -> None:
-        if not self.take(sign):
-            raise ValueError(f"{self._describe_position()}, expected {sign}")
-
-    def read_string(self) -> str:
-        if not self._text.startswith('"', self.position):
-            raise ValueError(f"{self._describe_position()}, expected a string")
-        value, self.position = _JSON.raw_decode(self._text, self.position)
-        self._skip_space()
-        return str(value)
-
-    def _skip_space(self) -> None:
-        match = _SPACE.match(self._text, self.position)
-        self.position = match.end() if match else self.position
-
-    def _describe_position(self) -> str:
-        character = self._text[self.position : self.position + 1]
-        return (
-            f"character {self.position}: found {character!r}"
-            if character
-            else "the JSON text is truncated"
-        )

@@ -13,8 +13,9 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.json_values import find_json_fault
 from gapft_harness.core.records import Gold
 from gapft_harness.sandbox import Program, Test
-from gapft_harness.sandbox.comparison import check_arguments, parse_expected_value
-from gapft_harness.sandbox.values import MAX_VALUE_DEPTH, parse_arguments
+from gapft_harness.sandbox.comparison import parse_expected_value, parse_test_arguments
+from gapft_harness.sandbox.records import Kind
+from gapft_harness.sandbox.values import MAX_DEPTH
 from gapft_harness.verification.packed_tests import (
     MAX_DECODED_BYTES,
     decode_tests,
@@ -99,7 +100,7 @@ class Suite:
         public: the number of public tests; only these may be shown to a model.
     """
 
-    kind: str
+    kind: Kind
     function: str | None
     tests: tuple[Test, ...]
     public: int
@@ -111,7 +112,7 @@ class Suite:
 
     def build_program(self, source: str) -> Program:
         """Build a program for the sandbox from its source."""
-        return Program(source, "stdin" if self.kind == "stdin" else "function", self.function)
+        return Program(source, self.kind, self.function)
 
 
 def check_preload(names: Sequence[str]) -> tuple[str, ...]:
@@ -225,12 +226,11 @@ def check_call(test: Test, where: str) -> None:
             the message begins with ``where``.
     """
     try:
-        check_arguments(test.input)
-        values = (*parse_arguments(test.input), parse_expected_value(test.expected))
+        values = (*parse_test_arguments(test.input), parse_expected_value(test.expected))
     except UserError as error:
         raise UserError(f"{where}: {error}") from error
     for value in values:
-        if fault := find_json_fault(value, max_depth=MAX_VALUE_DEPTH, long_integers=True):
+        if fault := find_json_fault(value, max_depth=MAX_DEPTH, long_integers=True):
             raise UserError(f"{where}: its JSON {fault}")
 
 

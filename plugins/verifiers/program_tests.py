@@ -35,8 +35,9 @@ from gapft_harness.api import (
 _MAX_SHOWN = 120
 #: Incremented when programs may get different verdicts. Version 1 was not recorded, and every
 #: program could use LiveCodeBench's names. Version 2 had Python's limit on the digits of an integer
-#: with LiveCodeBench's prelude too, and in the arguments and values of functions.
-_RULES_VERSION = 3
+#: with LiveCodeBench's prelude too, and in the arguments and values of functions. In version 3 the
+#: calls of a function could share changes to modules, and values could be nested 10,000 times.
+_RULES_VERSION = 4
 
 #: Selects the tests of a suite to run: for a verdict, or for feedback.
 _Choice = Callable[[Suite], Sequence[Test]]

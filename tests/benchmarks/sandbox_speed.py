@@ -44,7 +44,10 @@ def measure(folder: Path) -> list[Figure]:
 
 
 def measure_tier(tier: str, folder: Path) -> list[Figure]:
-    """Measure programs that read stdin, some with usual imports, and functions with 20 calls."""
+    """Measure programs that read stdin, some with usual imports, and functions with 20 calls.
+
+    The sandbox runs each call in its own process, plain execution all calls in one.
+    """
     stdin_tests = [Test(_GIVEN, _EXPECTED)]
     calls = [[list(range(i, i + 200)), 7 + i] for i in range(20)]
     space: dict[str, type] = {}
@@ -60,7 +63,7 @@ def measure_tier(tier: str, folder: Path) -> list[Figure]:
         pairs = [
             ("stdin, a fork a test", Program(_SUM), stdin_tests, _SUM, _GIVEN, 240, 1 / 2.5),
             ("stdin, usual imports", Program(imports), stdin_tests, imports, _GIVEN, 80, 1 / 8),
-            ("20 calls", Program(_FUNCTION, "function", "f"), function_tests, _RUNNER, job, 40, 1),
+            ("20 calls", Program(_FUNCTION, "function", "f"), function_tests, _RUNNER, job, 20, 4),
         ]
         return [compare(sandbox, folder, *pair) for pair in pairs]
 

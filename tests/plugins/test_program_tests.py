@@ -92,18 +92,18 @@ def test_names_the_first_failed_test(verifier: ProgramTests) -> None:
 
 
 def test_runs_equal_programs_once(verifier: ProgramTests, monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: list[str] = []
+    sent: list[bytes] = []
     send = SandboxWorker.send
 
-    def record(worker: Any, program: Any, *rest: Any) -> None:
-        sent.append(program.source)
-        send(worker, program, *rest)
+    def record(worker: Any, source: bytes, test_input: bytes) -> None:
+        sent.append(source)
+        send(worker, source, test_input)
 
     monkeypatch.setattr(SandboxWorker, "send", record)
     gold = {**DOUBLE, "hidden": None}
     verdicts = verifier.verify([f"Attempt {i}.\n{fence(RIGHT)}" for i in range(16)], [gold] * 16)
     assert {verdict.status for verdict in verdicts} == {"pass"}
-    assert sent == [f"{RIGHT}\n"]
+    assert sent == [f"stdin\t\n{RIGHT}\n".encode()]
 
 
 def test_gold_without_readable_tests_is_a_mistake(verifier: ProgramTests) -> None:

@@ -8,7 +8,7 @@ from tests.sandbox.outside_world import World
 
 #: Small limits, so that an attack does not disturb the machine that runs the tests.
 LIMITS = Limits(
-    cpu_s=0.4, wall_s=1.5, memory_bytes=256 << 20, output_bytes=1 << 20, disk_bytes=2 << 20
+    cpu_s=0.4, wall_s=5, memory_bytes=256 << 20, output_bytes=1 << 20, disk_bytes=2 << 20
 )
 
 

@@ -253,6 +253,18 @@ HOSTILE = [
         "killing itself", "os.kill(os.getpid(), signal.SIGKILL); os.abort()", "runtime_error"
     ),
     build_ending("segmentation fault", "ctypes.string_at(0)", "runtime_error"),
+    build_ending(
+        "fork as a 32-bit program",
+        """
+        import mmap
+        if os.uname().machine != "x86_64": os.abort()  # the code is that machine's
+        code = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+        code.write(bytes.fromhex("b802000000cd80c3"))  # mov eax, 2; int 0x80; ret
+        ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))()
+        print(1)
+        """,
+        "runtime_error",
+    ),
     # leaving early, forging
     build_ending("exit(0) before the answer", "exit(0)", "wrong_answer"),
     build_ending("_exit(0) before the answer", "os._exit(0)", "wrong_answer"),

@@ -87,14 +87,13 @@ def test_programs_end_as_in_plain_python(
     assert {name: end for name, end in different.items() if end} == {}
 
 
-@pytest.mark.parametrize("isolate", ["test", "program"])
 def test_pasted_header_works_before_a_function(
-    sandbox: Sandbox, isolate: Any, select: Callable[[str], dict[str, str]]
+    sandbox: Sandbox, select: Callable[[str], dict[str, str]]
 ) -> None:
     headers = select("header")
     tests = [Test(str(i), str(i + 1)) for i in range(3)]
     items = [(Program(header + CALL, "function", "f"), tests) for header in headers.values()]
-    results = sandbox.judge(items, isolate=isolate)
+    results = sandbox.judge(items)
     failed = {n: r for n, r in zip(headers, results, strict=True) if r.verdict != "accepted"}
     assert failed == {}
 
@@ -130,8 +129,7 @@ FUNCTIONS = [
 ]
 
 
-@pytest.mark.parametrize("isolate", ["test", "program"])
-def test_accepts_every_ordinary_function(sandbox: Sandbox, isolate: Any) -> None:
+def test_accepts_every_ordinary_function(sandbox: Sandbox) -> None:
     tests = [Test(f"{i}\n1", json.dumps([i, 1])) for i in range(3)]
     items = [(Program(source, "function", "f"), tests) for source in FUNCTIONS]
     items.append((Program("def f(): return 1", "function", "f"), [Test("", "1")]))
@@ -141,5 +139,5 @@ def test_accepts_every_ordinary_function(sandbox: Sandbox, isolate: Any) -> None
     for name in ("\ufb01nd", "\u2118rime", "\U0001d425ong"):
         for source in (f"def {name}(x): return x", f"class Solution:\n def {name}(s, x): return x"):
             items.append((Program(source, "function", name), [Test("1", "1")]))
-    results = sandbox.judge(items, isolate=isolate)
+    results = sandbox.judge(items)
     assert [result for result in results if result.verdict != "accepted"] == []

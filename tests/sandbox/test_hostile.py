@@ -81,6 +81,35 @@ print(a == b, stat.S_IMODE(os.stat("/tmp").st_mode) != 0o700)
     ]
 
 
+def test_files_of_earlier_test_are_gone(sandbox):
+    """An earlier answer is not in the descriptors, not even in space behind their end."""
+    source = """
+import ctypes, fcntl, mmap, os, threading
+libc = ctypes.CDLL(None)
+files = (0, 1, 2, 3)
+if os.read(0, 1) == b"1":
+    for file in files:
+        libc.fallocate(file, 1, ctypes.c_long(0), ctypes.c_long(1 << 16))  # KEEP_SIZE
+        os.pwrite(file, b"secret" * 2000, 0)
+        fcntl.fcntl(file, fcntl.F_SETFL, os.O_APPEND | os.O_NONBLOCK)
+    shared = mmap.mmap(1, 12000)
+    def write():
+        while True: shared[:6] = b"secret"
+    threading.Thread(target=write, daemon=True).start()
+else:
+    sizes = [os.fstat(file).st_size for file in files]
+    blocks = [os.fstat(file).st_blocks for file in files[1:]]
+    flags = [fcntl.fcntl(file, fcntl.F_GETFL) & (os.O_APPEND | os.O_NONBLOCK) for file in files]
+    for file in files[1:]: os.ftruncate(file, 6)
+    print(sizes, blocks, flags, [os.pread(file, 6, 0).strip(b"\\0") for file in files])
+"""
+    items = [(Program(source), [Test("1", ""), Test("2", "")])]
+    leave, look = sandbox.judge(items, run_all=True)[0].tests
+    assert "secret" in leave.output
+    sizes, blocks, flags, contents = [1, 0, 0, 0], [0] * 3, [0] * 4, [b"2", b"", b"", b""]
+    assert look.output == f"{sizes} {blocks} {flags} {contents}\n"
+
+
 def test_memory_of_earlier_program_is_gone(sandbox):
     """A fork's whole heap contains nothing from the previous program."""
     marker = "zebra" + "-crossing-" + "4711"

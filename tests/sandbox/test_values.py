@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from gapft_harness.core.errors import UserError
 from gapft_harness.sandbox import Program, Sandbox, Test
 from gapft_harness.sandbox.comparison import (
-    check_arguments,
     compare_outputs,
     compare_values,
     parse_expected_value,
+    parse_test_arguments,
 )
-from gapft_harness.sandbox.values import are_equal, encode_value, parse_deep_json
+from gapft_harness.sandbox.values import MAX_DEPTH, are_equal, encode_value, parse_json
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -87,7 +87,7 @@ def test_compares_printed_integers_of_any_length(digits: int, first: str) -> Non
 
 @given(JSON, JSON)
 def test_values_keep_their_equality_in_transfer(first: Any, second: Any) -> None:
-    first, second = (parse_deep_json(encode_value(value)) for value in (first, second))
+    first, second = (parse_json(encode_value(value)) for value in (first, second))
     assert compare_values(first, first) == ""
     assert (compare_values(first, second) == "") == are_equal(first, second) == (first == second)
 
@@ -98,9 +98,9 @@ def test_reads_what_the_standard_parser_reads(text: str) -> None:
         expected = json.loads(text)
     except ValueError:
         with pytest.raises(ValueError, match=r"\S"):
-            parse_deep_json(text)
+            parse_json(text)
     else:
-        assert parse_deep_json(text) == expected
+        assert parse_json(text) == expected
 
 
 LONG_INTEGERS = st.builds(
@@ -135,8 +135,8 @@ def test_test_must_be_json(text: str) -> None:
     with pytest.raises(UserError, match="JSON"):
         parse_expected_value(text)
     with pytest.raises(UserError, match="JSON"):
-        check_arguments(f"1\n{text}")
-    check_arguments('"NaN"\n[1, "Infinity"]\n' + "7" * 5_000)
+        parse_test_arguments(f"1\n{text}")
+    parse_test_arguments('"NaN"\n[1, "Infinity"]\n' + "7" * 5_000)
     assert parse_expected_value('"NaN"') == "NaN"
 
 
@@ -144,8 +144,7 @@ def nest(depth: int) -> str:
     return "[" * depth + "1" + "]" * depth
 
 
-@pytest.mark.parametrize("isolate", ["test", "program"])
-def test_functions_take_and_return_integers_of_any_length(sandbox: Sandbox, isolate: Any) -> None:
+def test_functions_take_and_return_integers_of_any_length(sandbox: Sandbox) -> None:
     """Only the program's own conversions have a limit, and it is the same before and after."""
     number, next_number = "7" * 60_000, "7" * 59_999 + "8"
     programs = {
@@ -162,7 +161,7 @@ def test_functions_take_and_return_integers_of_any_length(sandbox: Sandbox, isol
     items += [(Program("def f(x): return x", "function", "f"), [Test("1", "1"), *tests])]
     nested = Program("def f(x): return [{'x': (x['y'] + 1, 1)}]", "function", "f")
     items += [(nested, [Test(f'{{"y": {number}}}', f'[{{"x": [{next_number}, 1]}}]')])]
-    results = sandbox.judge(items, isolate=isolate)
+    results = sandbox.judge(items)
     assert [r.verdict for r in results] == [*programs.values(), "accepted", "accepted"]
     assert len(results[1].tests[0].output) < 100
 
@@ -171,13 +170,40 @@ def test_deep_values_and_inputs_get_verdicts(sandbox: Sandbox) -> None:
     programs = {
         "def f(x): return x": "accepted",
         "import sys\ndef f(x):\n    sys.setrecursionlimit(99)\n    return x": "accepted",
-        "def f(x): return [x]": "wrong_answer",
+        "def f(x): return x[0]": "wrong_answer",
+        "def f(x): return [x]": "runtime_error",
         "def f(x): raise KeyError": "runtime_error",
         "def f(x):\n for _ in range(20_000): x = [x]\n return x": "runtime_error",
     }
-    tests = [Test(nest(900), nest(900))]
+    tests = [Test(nest(MAX_DEPTH), nest(MAX_DEPTH))]
     results = sandbox.judge([(Program(source, "function", "f"), tests) for source in programs])
-    assert [result.verdict for result in results] == [*programs.values()], results
+    verdicts = [result.verdict for result in results]
+    assert verdicts == [*programs.values()], results
+    for too_deep in (Test(nest(MAX_DEPTH + 1), "1"), Test("1", nest(MAX_DEPTH + 1))):
+        with pytest.raises(UserError, match=f"nested more than {MAX_DEPTH} times"):
+            sandbox.judge([(Program("def f(x): return x", "function", "f"), [too_deep])])
+
+
+def test_nesting_is_limited_at_any_depth_of_the_caller() -> None:
+    """Brackets in strings are no nesting; whether text is read never depends on the stack."""
+
+    def parse_below(frames: int, text: str) -> Any:
+        return parse_below(frames - 1, text) if frames else parse_json(text)
+
+    deep = nest(MAX_DEPTH)
+    mixed = '{"a": [' * (MAX_DEPTH // 2) + "1" + "]}" * (MAX_DEPTH // 2)
+    strings = json.dumps(["[" * 3 * MAX_DEPTH, '\\"{' * 3 * MAX_DEPTH, "\\"])
+    wide = json.dumps([[]] * 3 * MAX_DEPTH)
+    refused = (nest(MAX_DEPTH + 1), "[" * 300_000, '["' * 300_000, '["\\' * 300_000)
+    for frames in (0, 500, 850):
+        for text in (deep, mixed, strings, wide):
+            value = parse_below(frames, text)
+            assert are_equal(value, parse_json(text))
+            assert compare_values(value, [value]) != ""
+        for text in refused:
+            with pytest.raises(ValueError, match=r"nested|Expecting|Unterminated|Invalid"):
+                parse_below(frames, text)
+    assert sys.getrecursionlimit() == 1_000
 
 
 #: What a function writes as its value itself. Each is judged as an answer, in linear time.
@@ -198,11 +224,10 @@ def build_forgery(report: str) -> Program:
     return Program(source, "function", "f")
 
 
-@pytest.mark.parametrize("isolate", ["test", "program"])
-def test_forged_reports_are_judged_as_answers(sandbox: Sandbox, isolate: Any) -> None:
+def test_forged_reports_are_judged_as_answers(sandbox: Sandbox) -> None:
     """A forged value passes only if it equals the expected value."""
     items = [(build_forgery(report), [Test("1", "2")] * 2) for report in FORGED]
-    for result in sandbox.judge(items, isolate=isolate):
+    for result in sandbox.judge(items):
         assert result.verdict in ("wrong_answer", "runtime_error"), result
         shown = result.tests[0].reason, result.tests[0].error, result.tests[0].output
         assert json.dumps(shown, ensure_ascii=False).encode()

@@ -83,14 +83,10 @@ class WorkFolder:
             self._is_mark_reliable = self._mark[0] < _read_coarse_clock()
         os.chdir(self._path)
 
-    def is_untouched(self) -> bool:
-        """Check that nothing has changed in the folder since it was mounted."""
-        return self._read_state() == self._mark
-
     def clean(self) -> None:
         """Replace a changed file system; call it after the test's process has ended."""
         os.chdir("/")
-        if not self._is_mark_reliable or not self.is_untouched():
+        if not self._is_mark_reliable or self._read_state() != self._mark:
             check_result(libc.umount2(self._path.encode(), DETACH), "umount of the working folder")
             self._mount()
 

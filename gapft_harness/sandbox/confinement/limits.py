@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import resource
-from dataclasses import dataclass
 
 #: Maximum open descriptors of a program.
 DESCRIPTORS = 64
@@ -12,34 +11,26 @@ DESCRIPTORS = 64
 ORPHAN_SECONDS = 2
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessLimits:
-    """Values for ``setrlimit``, the same for every test of a worker.
+def limit_process(address_space: int, file_bytes: int, tasks: int | None) -> None:
+    """Limit the calling process and its forks, each separately.
 
-    Attributes:
+    Args:
         address_space: bytes, including those of the preloaded interpreter.
         file_bytes: the size of the largest file, including standard output.
         tasks: simultaneous processes and threads of this user; None for the user's own limit.
     """
-
-    address_space: int
-    file_bytes: int
-    tasks: int | None
-
-    def apply(self) -> None:
-        """Limit the calling process and its forks, each separately."""
-        tasks = resource.getrlimit(resource.RLIMIT_NPROC)[1] if self.tasks is None else self.tasks
-        for kind, value in (
-            (resource.RLIMIT_FSIZE, self.file_bytes),
-            (resource.RLIMIT_NOFILE, DESCRIPTORS),
-            (resource.RLIMIT_NPROC, tasks),
-            (resource.RLIMIT_CORE, 0),
-            (resource.RLIMIT_MEMLOCK, 0),
-            (resource.RLIMIT_MSGQUEUE, 0),
-            (resource.RLIMIT_SIGPENDING, 64),
-            (resource.RLIMIT_AS, self.address_space),
-        ):
-            resource.setrlimit(kind, (value, value))
+    tasks = resource.getrlimit(resource.RLIMIT_NPROC)[1] if tasks is None else tasks
+    for kind, value in (
+        (resource.RLIMIT_FSIZE, file_bytes),
+        (resource.RLIMIT_NOFILE, DESCRIPTORS),
+        (resource.RLIMIT_NPROC, tasks),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_MEMLOCK, 0),
+        (resource.RLIMIT_MSGQUEUE, 0),
+        (resource.RLIMIT_SIGPENDING, 64),
+        (resource.RLIMIT_AS, address_space),
+    ):
+        resource.setrlimit(kind, (value, value))
 
 
 def compute_cpu_limits(cpu_s: float) -> tuple[int, int]:

@@ -11,48 +11,33 @@ import atexit
 import builtins
 import collections
 import contextlib
-import contextvars
 import gc
 import json
 import linecache
 import os
 import random
-import resource
-import signal
 import sys
 import threading
 import traceback
 import types
-import warnings
 import weakref
-from _signal import getsignal, pthread_sigmask  # type: ignore[import-not-found]
 from _thread import _count as count_threads
 from collections.abc import Callable
-from os import getcwd
 from typing import Any, NoReturn, TypeVar
 
 from gapft_harness.sandbox.confinement.syscalls import libc
-from gapft_harness.sandbox.inside.messages import LENGTH_BYTES
-from gapft_harness.sandbox.values import MAX_VALUE_DEPTH, encode_value, parse_arguments
+from gapft_harness.sandbox.values import call_deeply, encode_value, parse_arguments
 
-REPORT, SOURCE, STAGE = 3, 4, 5
-#: The descriptor of a function program's calls after the source is read: a length, then the input.
-CALLS = SOURCE
-#: The words that confirm an answer on ``CALLS``: the process can take a further call, or cannot.
-NEXT, LAST = b"+", b"."
+#: The descriptors of a program's process: the test's input, then 1 and 2 as usual, reports to the
+#: harness, the program, and the stage of this module's work.
+INPUT, REPORT, SOURCE, STAGE = 0, 3, 4, 5
 #: The word on ``STAGE`` after the program has compiled.
 COMPILED = b"+"
 
 _FILE = "program.py"
 _Value = TypeVar("_Value")
-#: Integers of at most this many digits are converted whatever the limit.
-_FEW_DIGITS = sys.int_info.str_digits_check_threshold
-#: The recursion limit at the start of the fork, which every program starts with.
-_initial_depth: list[int] = []
 #: Flushes the C library's buffers; resolved once, in the worker.
 _flush_c = libc.fflush
-#: After a call that used more memory than this, the process takes no further call.
-_SMALL_KB = 64 << 10
 
 
 def main() -> NoReturn:
@@ -82,7 +67,6 @@ def read_all(descriptor: int) -> bytes:
 
 def _run_program() -> int:
     """Run the program and return its exit status."""
-    _initial_depth[:] = [sys.getrecursionlimit()]
     head, _, body = read_all(SOURCE).partition(b"\n")
     kind, function = head.decode().split("\t")
     source = body.decode("utf-8", "surrogatepass").removeprefix("\ufeff")
@@ -96,23 +80,22 @@ def _run_program() -> int:
         return 1
     os.write(STAGE, COMPILED)
     os.close(STAGE)
+    os.close(SOURCE)
     atexit._clear()
     for name in (_FILE, _program_path()):
         linecache.lazycache(name, {"__name__": name, "__loader__": _SourceLoader(source)})
     if kind == "function":
-        return _answer_calls(code, function)
-    os.close(SOURCE)
-    status = _run_guarded(lambda: exec(code, _create_module("__main__").__dict__))
-    return _finalize("__main__", status)
+        return _answer_call(code, function)
+    return _finalize("__main__", _run_as_main(code))
 
 
 def _program_path() -> str:
     """Return the program's ``__file__``; no such file exists."""
-    return os.path.join(getcwd(), _FILE)
+    return os.path.join(os.getcwd(), _FILE)
 
 
 def _create_module(name: str) -> types.ModuleType:
-    """Create the program's module, and reset the state that every program starts with.
+    """Create the program's module.
 
     Only ``sys.modules`` refers to it, so that ``_finalize`` can end it.
     """
@@ -124,7 +107,6 @@ def _create_module(name: str) -> types.ModuleType:
         names |= {"__annotations__": {}, "__builtins__": builtins, "__cached__": None}
         gc.collect(0)  # so that the next collection comes at the same point as in an interpreter
     sys.argv = [_FILE]
-    sys.setrecursionlimit(_initial_depth[0])
     return module
 
 
@@ -138,11 +120,11 @@ class _SourceLoader:
         return self._source
 
 
-def _run_guarded(work: Callable[[], object]) -> int:
-    """Run a function and return the exit status that the interpreter would have."""
+def _run_as_main(code: types.CodeType) -> int:
+    """Run a stdin program and return the exit status that the interpreter would have."""
     try:
         try:
-            work()
+            exec(code, _create_module("__main__").__dict__)
         finally:
             for name in ("stderr", "stdout"):
                 with contextlib.suppress(BaseException):
@@ -164,62 +146,26 @@ def _run_guarded(work: Callable[[], object]) -> int:
 
 
 def _exit_status(leave: SystemExit) -> int:
-    """Return the exit status of a ``SystemExit``; print a code that is not a number."""
+    """Return the exit status of a ``SystemExit``; print a code that is not a number.
+
+    As in the interpreter, a number that does not fit into a C long becomes -1.
+    """
     code = leave.code
     if code is None or isinstance(code, int):
-        return _truncate_status(code or 0)
+        number = code or 0
+        return (number if -(1 << 63) <= number < 1 << 63 else -1) & 0xFF
     if (stream := getattr(sys, "stderr", None)) is not None:
         with contextlib.suppress(BaseException):
             print(code, file=stream)
     return 1
 
 
-def _truncate_status(code: int) -> int:
-    """Truncate an exit code as the interpreter does: a number outside a C long becomes -1."""
-    return (code if -(1 << 63) <= code < 1 << 63 else -1) & 0xFF
-
-
-def _answer_calls(code: types.CodeType, name: str) -> int:
-    """Answer calls one by one; the next input arrives only after the previous answer.
-
-    The program's body runs again for each call, so that the state in its module, classes and
-    default arguments is that of a first call. After a call that changes other state, the process
-    takes no further call; the remaining calls get new processes.
-    """
-    os.dup2(0, CALLS)
+def _answer_call(code: types.CodeType, name: str) -> int:
+    """Call the program's function, finalize as the interpreter would; return the exit status."""
+    text = read_all(INPUT).decode("utf-8", "surrogatepass")
     empty = os.open("/dev/null", os.O_RDONLY)
-    os.dup2(empty, 0)
+    os.dup2(empty, INPUT)
     os.close(empty)
-    streams = sys.stdin, sys.stdout, sys.stderr
-    state, memory_limit_kb = _capture_state(), _read_peak_kb() + _SMALL_KB
-    word = NEXT
-    while (text := _request_call(word)) is not None:
-        if status := contextvars.Context().run(_answer_call, code, name, text):
-            return status
-        sys.stdin, sys.stdout, sys.stderr = streams
-        seed_random()
-        word = NEXT if _is_unchanged(state) and _read_peak_kb() < memory_limit_kb else LAST
-    return 0
-
-
-def _request_call(word: bytes) -> str | None:
-    """Confirm the last answer and read the next input; None if there is none."""
-    os.write(CALLS, word)
-    length = _read_calls(LENGTH_BYTES)
-    if not length:
-        return None
-    return _read_calls(int.from_bytes(length, "little")).decode("utf-8", "surrogatepass")
-
-
-def _read_calls(size: int) -> bytes:
-    data = bytearray()
-    while len(data) < size and (more := os.read(CALLS, size - len(data))):
-        data += more
-    return bytes(data)
-
-
-def _answer_call(code: types.CodeType, name: str, text: str) -> int:
-    """Answer one call, finalize as the interpreter would, and return the exit status."""
     try:
         status = _call_function(code, name, text)
     except BaseException as error:
@@ -231,37 +177,24 @@ def _answer_call(code: types.CodeType, name: str, text: str) -> int:
 
 def _call_function(code: types.CodeType, name: str, text: str) -> int:
     module = _create_module("solution")
-    if len(text) <= _FEW_DIGITS:
-        arguments = parse_arguments(text)
-    else:
-        arguments = _without_digit_limit(parse_arguments, text)
+    arguments = _call_without_digit_limit(lambda: parse_arguments(text))
     exec(code, module.__dict__)
     function = _find_function(module, name)
     if function is None:
         _write_report("raised", f"NameError: the program defines no {name!r}", "")
         return 1
-    _write_line(f'["value", {_encode_result(function(*arguments))}]')
+    value = function(*arguments)
+    encoded = _call_without_digit_limit(lambda: call_deeply(encode_value, value))
+    _write_line(f'["value", {encoded}]')
     return 0
 
 
-def _encode_result(value: object) -> str:
-    """Encode a value as JSON, independently of the program's limits on recursion and digits."""
-    depth = sys.getrecursionlimit()
-    sys.setrecursionlimit(4 * MAX_VALUE_DEPTH)
-    try:
-        return encode_value(value)
-    except ValueError:  # an integer beyond Python's limit
-        return _without_digit_limit(encode_value, value)
-    finally:
-        sys.setrecursionlimit(depth)
-
-
-def _without_digit_limit(convert: Callable[..., _Value], *arguments: object) -> _Value:
+def _call_without_digit_limit(convert: Callable[[], _Value]) -> _Value:
     """Call without Python's limit on the digits of an integer: it is for the program's own text."""
     digits = sys.get_int_max_str_digits()
     sys.set_int_max_str_digits(0)
     try:
-        return convert(*arguments)
+        return convert()
     finally:
         sys.set_int_max_str_digits(digits)
 
@@ -274,62 +207,6 @@ def _find_function(module: types.ModuleType, name: str) -> Callable[..., Any] | 
     return module.__dict__.get(name)
 
 
-def _capture_state() -> object:
-    """Capture the state outside the program's module that a call can change for the next call."""
-    free = os.dup(REPORT)
-    os.close(free)
-    os.umask(mask := os.umask(0o77))
-    main = threading.main_thread()
-    return (
-        free,
-        mask,
-        count_threads(),
-        (main.is_alive(), main.name),
-        getcwd(),
-        *map(signal.getitimer, (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)),
-        [*map(getsignal, range(1, signal.NSIG))],
-        pthread_sigmask(signal.SIG_BLOCK, ()),
-        [*map(resource.getrlimit, range(resource.RLIMIT_RTPRIO))],
-        [_is_open(stream) for stream in (sys.stdin, sys.stdout, sys.stderr)],
-        (sys.path[:], sys.path_hooks[:], sys.meta_path[:], [*warnings.filters]),
-        sys.get_int_max_str_digits(),
-        (sys.getswitchinterval(), sys.gettrace(), sys.getprofile(), gc.isenabled()),
-        [value for name, value in vars(sys).items() if name != "argv"],
-        [*vars(builtins).values()],
-        {**_environment},
-        len(sys.modules),
-        sum(map(len, _shared_modules)),
-    )
-
-
-def _is_unchanged(state: object) -> bool:
-    try:
-        return _capture_state() == state
-    except Exception:  # the program left a value that cannot be compared
-        return False
-
-
-def _is_open(stream: Any) -> bool:
-    try:
-        return not stream.closed
-    except ValueError:  # detached
-        return False
-
-
-def _read_peak_kb() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
-#: The namespaces of all modules that programs share; an added name reveals a change.
-_shared_modules: list[dict[str, Any]] = []
-_environment: dict[bytes, bytes] = vars(os.environ)["_data"]
-
-
-def remember_modules() -> None:
-    """Record the loaded modules. Called once, in the worker."""
-    _shared_modules[:] = [getattr(module, "__dict__", {}) for module in sys.modules.values()]
-
-
 def _finalize(name: str, status: int) -> int:
     """End a program's module in the order of ``Py_FinalizeEx`` and return the exit status.
 
@@ -338,7 +215,6 @@ def _finalize(name: str, status: int) -> int:
     them would copy most of the worker's pages for each test.
     """
     with contextlib.suppress(BaseException):  # the interpreter prints it and continues
-        # This can be done once; ``_capture_state`` detects it.
         if count_threads() or threading._threading_atexits:  # type: ignore[attr-defined]
             threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()

@@ -8,6 +8,7 @@ never contains them.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import gc
 import importlib
@@ -25,19 +26,18 @@ from typing import Any
 
 from gapft_harness.sandbox.confinement import folders, fresh, landlock, namespaces, seccomp
 from gapft_harness.sandbox.confinement.limits import (
-    ProcessLimits,
     compute_cpu_limits,
+    limit_process,
     read_address_space,
     widen_stack,
 )
 from gapft_harness.sandbox.confinement.streams import patch_open
 from gapft_harness.sandbox.confinement.syscalls import Refused
 from gapft_harness.sandbox.inside import execute
-from gapft_harness.sandbox.inside.crowd import Crowd
-from gapft_harness.sandbox.inside.forking import OneCpu, fork
-from gapft_harness.sandbox.inside.messages import Ending, pack_ending, unpack_job
+from gapft_harness.sandbox.inside.messages import Ending, pack_ending
 from gapft_harness.sandbox.inside.prelude import WARM, add_livecodebench_names, add_site_builtins
-from gapft_harness.sandbox.inside.watch import Calls, Watch
+from gapft_harness.sandbox.inside.watch import watch_process
+from gapft_harness.sandbox.records import Limits
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 #: The first descriptor for folders of an unreachable interpreter; a fork closes those below it.
@@ -45,6 +45,7 @@ FOLDERS_FROM = 200
 _THREAD_STACK = 8 << 20
 #: The first word that a program's process writes to ``STAGE``; the program's stage follows.
 _CONFINED = b"ok"
+_libc = ctypes.PyDLL(None)  # keeps the interpreter lock: the worker has no other thread
 
 
 @dataclass(frozen=True)
@@ -55,40 +56,38 @@ class Settings:
         tier: ``namespaces`` or ``landlock``.
         control: descriptor of the socket to the harness.
         high_id: for root, the user id to switch to; None for an ordinary user.
-        memory_bytes: see ``Limits``; also ``output_bytes``, ``disk_bytes``, ``files``,
-            ``threads``.
+        limits: the limits of a test.
         preload: modules to import in addition to the usual ones.
         path: the harness's import path, to import them from.
-        share: the number of workers per usable core, at least 1.
         prelude: the names that programs have without import; see ``Sandbox``.
     """
 
     tier: str
     control: int
     high_id: int | None
-    memory_bytes: int
-    output_bytes: int
-    disk_bytes: int
-    files: int
-    threads: int
+    limits: Limits
     preload: list[str]
     path: list[str]
-    share: float
     prelude: str
 
 
-def start(settings: dict[str, Any]) -> Worker:
-    """Confine this process and return its worker, whose ``serve`` runs the tests."""
-    parsed_settings = Settings(**settings)
-    if widen_stack(parsed_settings.memory_bytes):
+def start(values: dict[str, Any], limits: dict[str, Any]) -> Worker:
+    """Confine this process and return its worker, whose ``serve`` runs the tests.
+
+    Args:
+        values: all ``Settings`` but the limits.
+        limits: the values of ``Limits``.
+    """
+    settings = Settings(limits=Limits(**limits), **values)
+    if widen_stack(settings.limits.memory_bytes):
         os.execve(sys.executable, sys.orig_argv, os.environ)
     _reset_signals()
     threading.stack_size(_THREAD_STACK)  # the default is the size of the large main stack
-    control = socket.socket(fileno=fcntl.fcntl(parsed_settings.control, fcntl.F_DUPFD_CLOEXEC, 6))
-    os.close(parsed_settings.control)
+    control = socket.socket(fileno=fcntl.fcntl(settings.control, fcntl.F_DUPFD_CLOEXEC, 6))
+    os.close(settings.control)
     _occupy_low_descriptors()
     try:
-        worker = Worker(parsed_settings, control)
+        worker = Worker(settings, control)
     except BaseException as error:
         text = str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}"
         control.send(json.dumps({"refused": text}).encode())
@@ -102,59 +101,42 @@ class Worker:
 
     def __init__(self, settings: Settings, control: socket.socket) -> None:
         self._control = control
+        self._limits = limits = settings.limits
         self._pids: fresh.PidNamespaces | None = None
         self._work: fresh.WorkFolder | None = None
         self._rules: int | None = None
-        self._cpu = OneCpu()
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
             file.write("500")
-        if settings.tier == "namespaces":
+        by_landlock = settings.tier == "landlock"
+        if not by_landlock:
             namespaces.enter_user_namespace(settings.high_id)
             namespaces.enter_pid_namespace()
-            self._warm_up(settings)
-            self._enter_namespaces(settings)
-        else:
-            self._warm_up(settings)
+        _warm_up(settings)
+        address_space = read_address_space() + limits.memory_bytes
+        if by_landlock:
             self._enter_landlock(settings)
-        by_landlock = settings.tier == "landlock"
+        else:
+            self._enter_namespaces(settings)
         self._filter = seccomp.Filter(
             only_descriptors=by_landlock,
             stop_truncation=by_landlock and landlock.read_abi() < landlock.TRUNCATION_ABI,
         )
-        self._limits.apply()
+        # The kernel counts tasks per user. Without a user namespace, an ordinary user's other
+        # processes count too; in that case the worker counts a program's threads itself.
+        has_own_limit = not by_landlock or settings.high_id is not None
+        self._max_threads = None if has_own_limit else limits.threads
+        disk_bytes = 0 if by_landlock else limits.disk_bytes
+        limit_process(
+            address_space,
+            file_bytes=max(limits.output_bytes, disk_bytes) + 1,
+            tasks=limits.threads + 5 if has_own_limit else None,
+        )
+        self._cpu_limits = compute_cpu_limits(limits.cpu_s)
         namespaces.forbid_new_privileges()
         _hide_harness_modules()
-        execute.remember_modules()
         execute.seed_random()
         gc.collect()
         gc.freeze()
-
-    def _warm_up(self, settings: Settings) -> None:
-        own = list(sys.path)
-        for name in WARM:
-            importlib.import_module(name)
-        sys.path += [entry for entry in settings.path if entry not in own]
-        try:
-            for name in settings.preload:
-                importlib.import_module(name)
-            if "numpy" in sys.modules:
-                importlib.import_module("numpy.random")  # numpy would load it at the first use
-        finally:
-            sys.path[:] = own
-        patch_open()
-        add_site_builtins()
-        if settings.prelude == "lcb":
-            add_livecodebench_names()
-        disk = settings.disk_bytes if settings.tier == "namespaces" else 0
-        # The kernel counts tasks per user. Without a user namespace, an ordinary user's other
-        # processes count too; in that case the worker counts a program's threads itself.
-        has_own_limit = settings.tier == "namespaces" or settings.high_id is not None
-        self._crowd = Crowd(settings.share, None if has_own_limit else settings.threads)
-        self._limits = ProcessLimits(
-            address_space=read_address_space() + settings.memory_bytes,
-            file_bytes=max(settings.output_bytes, disk) + 1,
-            tasks=settings.threads + 5 if has_own_limit else None,
-        )
 
     def _enter_namespaces(self, settings: Settings) -> None:
         work = namespaces.build_root(folders.find_needed_folders(settings.path), DEVICES)
@@ -163,7 +145,7 @@ class Worker:
         namespaces.keep_admin_capability()
         namespaces.die_with_parent()
         self._pids = fresh.PidNamespaces()
-        self._work = fresh.WorkFolder(work, settings.disk_bytes, settings.files)
+        self._work = fresh.WorkFolder(work, self._limits.disk_bytes, self._limits.files)
 
     def _enter_landlock(self, settings: Settings) -> None:
         readable = folders.find_needed_folders(settings.path)
@@ -185,11 +167,10 @@ class Worker:
             pass
 
     def _serve_one(self) -> bool:
-        message, descriptors, _, _ = socket.recv_fds(self._control, 4096, 8)
+        message, descriptors, _, _ = socket.recv_fds(self._control, 1, 5)
         if not message:
             os._exit(0)
-        cpu_s, wall_s = unpack_job(message)
-        ending = self._run_program(cpu_s, wall_s, descriptors)
+        ending = self._run_program(descriptors)
         if ending is None:
             return False
         self._control.send(pack_ending(ending))
@@ -197,60 +178,50 @@ class Worker:
             self._work.clean()
         return True
 
-    def _run_program(self, cpu_s: float, wall_s: float, descriptors: list[int]) -> Ending | None:
+    def _run_program(self, descriptors: list[int]) -> Ending | None:
         """Run a program until it ends or is stopped; return its ending, or None in the fork."""
         start_time = time.monotonic()
-        self._cpu.pin()
         if self._work is not None:
             self._work.prepare()
         if self._pids is not None:
             self._pids.open()
-        input_file, *files, source = descriptors[:5]
-        calls = None
-        if len(descriptors) > 5:
-            is_folder_untouched = (
-                self._work.is_untouched if self._work is not None else lambda: True
-            )
-            calls, input_file = Calls.open(
-                descriptors, self._limits.file_bytes, is_folder_untouched
-            )
         stage_reader, stage_writer = os.pipe()
-        seconds = compute_cpu_limits(cpu_s)
-        child = fork()
-        if child == 0:
-            self._become_program([input_file, *files, source], stage_writer, seconds)
+        process = _fork()
+        if process == 0:
+            self._become_program(descriptors, stage_writer)
             return None
         if self._pids is not None:
             self._pids.leave()
         os.close(stage_writer)
-        if calls is not None:
-            os.close(input_file)
-            descriptors = [*descriptors, calls.channel]
-        result = Watch(child, cpu_s, wall_s, self._control.fileno(), self._crowd, calls).wait()
+        status, cpu_s, wall_s, stopped = watch_process(
+            process,
+            self._limits.cpu_s,
+            self._limits.wall_s,
+            self._control.fileno(),
+            self._max_threads,
+        )
         if self._pids is not None:
             self._pids.end()
         for descriptor in descriptors:
             os.close(descriptor)
-        self._cpu.unpin()
-        word = os.read(stage_reader, 1000)
+        stage = os.read(stage_reader, 1000)
         os.close(stage_reader)
         if self._pids is not None:
             self._pids.close()
-        setup = "" if word.startswith(_CONFINED) else word.decode(errors="replace") or "it ended"
-        compiled = word == _CONFINED + execute.COMPILED
-        return Ending(*result, compiled, time.monotonic() - start_time, setup)
+        setup = "" if stage.startswith(_CONFINED) else stage.decode(errors="replace") or "it ended"
+        compiled = stage == _CONFINED + execute.COMPILED
+        busy_s = time.monotonic() - start_time
+        return Ending(status, cpu_s, wall_s, stopped, compiled, busy_s, setup)
 
-    def _become_program(
-        self, descriptors: list[int], stage_writer: int, seconds: tuple[int, int]
-    ) -> None:
+    def _become_program(self, descriptors: list[int], stage_writer: int) -> None:
         try:
-            self._confine(descriptors, stage_writer, seconds)
+            self._confine(descriptors, stage_writer)
             os.write(execute.STAGE, _CONFINED)
         except BaseException as error:
             os.write(stage_writer, f"{type(error).__name__}: {error}".encode()[:1000])
             os._exit(1)
 
-    def _confine(self, descriptors: list[int], stage_writer: int, seconds: tuple[int, int]) -> None:
+    def _confine(self, descriptors: list[int], stage_writer: int) -> None:
         """Confine a program's process; keep descriptors 0 to 5 only.
 
         They are input, output, errors, report, source (0 to 4) and stage (5). Every call in this
@@ -266,11 +237,41 @@ class Worker:
         else:
             os.closerange(6, 1 << 16)
             namespaces.drop_capabilities()
-        self._cpu.unpin()
         # The C function directly: the enumerations of ``signal.signal`` would copy many pages.
         set_handler(signal.SIGINT, signal.default_int_handler)
-        resource.setrlimit(resource.RLIMIT_CPU, seconds)
+        resource.setrlimit(resource.RLIMIT_CPU, self._cpu_limits)
         self._filter.install(os.getpid())
+
+
+def _warm_up(settings: Settings) -> None:
+    """Import what programs use, and prepare the names that they find."""
+    own = list(sys.path)
+    for name in WARM:
+        importlib.import_module(name)
+    sys.path += [entry for entry in settings.path if entry not in own]
+    try:
+        for name in settings.preload:
+            importlib.import_module(name)
+        if "numpy" in sys.modules:
+            importlib.import_module("numpy.random")  # numpy would load it at the first use
+    finally:
+        sys.path[:] = own
+    patch_open()
+    add_site_builtins()
+    if settings.prelude == "lcb":
+        add_livecodebench_names()
+
+
+def _fork() -> int:
+    """Fork without Python's own handlers, which copy pages and reseed ``random``.
+
+    The handlers repair locks that other threads hold, but the worker has no other threads. Without
+    them, every program starts with the same random state, so its answers are reproducible.
+    """
+    process: int = _libc.fork()
+    if process < 0:
+        raise OSError("fork failed")
+    return process
 
 
 def _reset_signals() -> None:
