@@ -193,9 +193,6 @@ class Half(OnePass):
 @pytest.mark.parametrize(
     ("verifier", "call", "texts"),
     [
-        (Recording(), judge, ["bad", "bad"]),
-        (Recording(), read_answers, ["bad"]),
-        (Recording(), check_gold, ["bad"]),
         (Recording(), check_gold, ["none"]),
         *((Recording(verify=[Verdict("pass")] * n), judge, ["a", "b"]) for n in (0, 1, 3)),
         *((Recording(verify=wrong), judge, ["a", "b"]) for wrong in (None, "pass", [True, False])),
@@ -213,6 +210,22 @@ def test_broken_verifier_is_named(
 ) -> None:
     with pytest.raises(PluginError, match=f"'{type(verifier).__name__}'"):
         call(verifier, *texts)
+
+
+@pytest.mark.parametrize(
+    ("call", "texts", "error"),
+    [
+        (judge, ["bad", "bad"], RuntimeError),
+        (read_answers, ["bad"], ValueError),
+        (check_gold, ["bad"], RuntimeError),
+    ],
+)
+def test_exception_of_a_verifier_has_its_name(
+    call: Callable[..., None], texts: list[str], error: type[Exception]
+) -> None:
+    with pytest.raises(error) as raised:
+        call(Recording(), *texts)
+    assert any("'Recording'" in note for note in raised.value.__notes__)
 
 
 def test_verifier_without_answer_method() -> None:

@@ -11,8 +11,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Verdict
 from gapft_harness.core.text import replace_text_surrogates
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.hooks.protocols import RegisterLogReader
-from gapft_harness.hooks.specs import hookimpl
+from gapft_harness.hooks.specs import Register, hookimpl
 from gapft_harness.importing.every_eval_ever import (
     read_every_eval_ever_rows,
     read_every_eval_ever_task,
@@ -87,7 +86,7 @@ def _is_inspect_log(path: Path) -> bool:
 
 
 @hookimpl
-def register_log_readers(register: RegisterLogReader) -> None:
+def register_log_readers(register: Register) -> None:
     """Register the bundled readers."""
     register(LM_EVAL, read_lm_eval_rows, recognises=_build_recognizer(LM_EVAL))
     register("jsonl", read_plain_rows, recognises=_build_recognizer("jsonl"))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gapft_harness.core.errors import FAULTS, GapftError, PluginError, UserError, did_you_mean
+from gapft_harness.core.errors import PluginError, UserError, did_you_mean
 from gapft_harness.core.files import not_writable_error
 from gapft_harness.report.rendering.blocks import Figure, Markdown, Section
 
@@ -47,7 +47,7 @@ def write_report(
         The content of results.json.
 
     Raises:
-        PluginError: a plugin's section failed or returned something other than text.
+        PluginError: a plugin's section returned something other than text.
         GapftError: the folder cannot be written.
     """
     from gapft_harness.report import document, figures, results, tables
@@ -97,24 +97,11 @@ def _check_figures(sections: Sequence[Section], figure_names: Sequence[str]) -> 
 def _build_plugin_sections(
     sections: Sequence[ReportSection], content: Mapping[str, Any]
 ) -> list[Any]:
-    """Render the plugins' sections; raise ``PluginError`` where one fails."""
+    """Render the plugins' sections, in their order."""
     built = []
     for name, render in sections:
-        try:
-            # A copy, so that a plugin cannot change results.json or the input of another plugin.
-            text = render(json.loads(json.dumps(content)))
-        except GapftError:
-            raise
-        except FAULTS as error:
-            raise PluginError(
-                f"report section {name!r} (hook register_report_sections) failed: "
-                f"{type(error).__name__}: {error}"
-            ) from error
-        if not isinstance(text, str):
-            raise PluginError(
-                f"report section {name!r} (hook register_report_sections) returned "
-                f"{type(text).__name__}, expected Markdown text (str)"
-            )
+        # A copy, so that a plugin cannot change results.json or the input of another plugin.
+        text = render(json.loads(json.dumps(content)))
         built.append(Section(name, [Markdown(text)]))
     return built
 

@@ -6,16 +6,15 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from reprlib import repr as short
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from gapft_harness.core.errors import FAULTS, GapftError, PluginError, UserError, describe_error
+from gapft_harness.core.errors import GapftError, UserError, describe_error
 from gapft_harness.core.json_values import find_json_fault
-from gapft_harness.core.records import CONTEXT_EXCEEDED, STATUSES, Gold, Response, Verdict
+from gapft_harness.core.records import CONTEXT_EXCEEDED, Gold, Response, Verdict
 from gapft_harness.core.text import replace_text_surrogates
-from gapft_harness.hooks.checked import COMBINED_METHOD, AnswerReader, check_answer, require_methods
+from gapft_harness.hooks.checked import COMBINED_METHOD, AnswerReader, clean_answer, require_methods
 from gapft_harness.hooks.protocols import Verifier
-from gapft_harness.hooks.registration import Registration, describe_plugin_line, find_owner
+from gapft_harness.hooks.registration import Registration, find_owner
 
 T = TypeVar("T")
 
@@ -91,7 +90,7 @@ def answer_responses(
         golds: the gold answer of each response.
 
     Raises:
-        PluginError: the verifier raised, or returned neither text nor None.
+        PluginError: the verifier returned neither text nor None.
     """
     if answers is None:
         return [None] * len(responses)
@@ -120,15 +119,15 @@ def judge_unique(
 
     A verifier must not raise. If it does, its pairs are judged one by one. Each pair on which it
     raises gets an ``error`` verdict with the exception as the reason, so one unusual response does
-    not end a run.
+    not end a run. If it raises on every pair, the first exception is raised again.
 
     Returns:
         For each response, in order, its verdict, and its answer if the verifier has the method
         ``verify_with_answers``, else None.
 
     Raises:
-        PluginError: the verifier returned a wrong number of verdicts or a value that is not a
-            ``Verdict``, or raised on every pair.
+        PluginError: the verifier returned a wrong number of verdicts, or a value that is not a
+            ``Verdict``.
         ValueError: the numbers of responses and golds differ.
     """
     owner = find_owner("verifier", verifier)
@@ -137,19 +136,17 @@ def judge_unique(
         require_methods(owner, verifier, COMBINED_METHOD, "answer")
 
     def call_verifier(texts: Sequence[str], expected: Sequence[Gold]) -> list[VerdictAndAnswer]:
-        if method is None:
-            verdicts = verifier.verify(list(texts), list(expected))
-            return [
-                (v, None) for v in _check_verdicts(owner, verdicts, len(texts), verifier.verify)
-            ]
-        return _check_pairs(owner, method(list(texts), list(expected)), len(texts), method)
+        judge: Callable[..., Any] = method or verifier.verify
+        with owner.wrap_errors():
+            returned = judge(list(texts), list(expected))
+        return _check_results(owner, returned, len(texts), judge, has_answers=method is not None)
 
     def judge_pairs(texts: Sequence[str], expected: Sequence[Gold]) -> list[VerdictAndAnswer]:
         try:
             return call_verifier(texts, expected)
         except GapftError:
             raise
-        except FAULTS as error:
+        except Exception as error:
             first_error = error
         judged, failures = [], 0
         for text, gold in zip(texts, expected, strict=True):
@@ -157,15 +154,13 @@ def judge_unique(
                 judged += call_verifier([text], [gold])
             except GapftError:
                 raise
-            except FAULTS as error:
+            except Exception as error:
                 failures += 1
                 verdict = Verdict("error", f"the verifier raised {describe_error(error)}")
                 judged.append((verdict, None))
         if failures == len(texts):
-            raise PluginError(
-                f"{owner.label} raised on all {failures} pairs: {describe_error(first_error)}"
-                f"{describe_plugin_line(first_error, owner.source_root)}"
-            ) from first_error
+            first_error.add_note(f"Raised on all {failures} pairs of a response and a gold")
+            raise first_error
         return judged
 
     return judge_once_each(judge_pairs, responses, golds)
@@ -181,7 +176,7 @@ def check_golds(verifier: Verifier, golds: Iterable[tuple[Gold, str]]) -> None:
 
     Raises:
         UserError: a gold answer is invalid; the message begins with the place.
-        PluginError: ``check_gold`` raised, or returned a value that is not text.
+        PluginError: ``check_gold`` returned a value that is not text.
     """
     check = getattr(verifier, "check_gold", None)
     owner = find_owner("verifier", verifier)
@@ -191,17 +186,9 @@ def check_golds(verifier: Verifier, golds: Iterable[tuple[Gold, str]]) -> None:
             raise UserError(f"{place}: the gold answer {fault}; expected a JSON value")
         if check is None:
             continue
-        try:
+        with owner.wrap_errors(place):
             fault = check(gold)
-        except GapftError:
-            raise
-        except FAULTS as error:
-            raise PluginError(f"{place}: in check_gold, {owner.call_error(error)}") from error
-        if not isinstance(fault, str):
-            raise owner.contract_error(
-                f'returned {short(fault)} from check_gold; expected text, "" for a valid gold',
-                check,
-            )
+        owner.check_result(fault, str, check)
         if fault:
             raise UserError(f"{place}: {fault}")
 
@@ -248,48 +235,17 @@ def _hash_gold(gold: Gold) -> bytes:
     return hashlib.sha256(text.encode()).digest()
 
 
-def _check_pairs(
-    owner: Registration, returned: object, count: int, method: object
+def _check_results(
+    owner: Registration, returned: Any, count: int, judge: object, *, has_answers: bool
 ) -> list[VerdictAndAnswer]:
-    if not isinstance(returned, list | tuple) or not all(
-        isinstance(pair, tuple) and len(pair) == 2 for pair in returned
-    ):
-        raise owner.contract_error(
-            f"returned {short(returned)} from {COMBINED_METHOD}; expected a list of pairs "
-            "(verdict, answer)",
-            method,
-        )
-    verdicts = _check_verdicts(owner, [verdict for verdict, _ in returned], count, method)
-    return [
-        (verdict, check_answer(owner, answer, COMBINED_METHOD, method))
-        for verdict, (_, answer) in zip(verdicts, returned, strict=True)
-    ]
-
-
-def _check_verdicts(
-    owner: Registration, verdicts: object, count: int, method: object
-) -> list[Verdict]:
-    if not isinstance(verdicts, list | tuple) or not all(isinstance(v, Verdict) for v in verdicts):
-        raise owner.contract_error(
-            f"returned {type(verdicts).__name__} {short(verdicts)}; expected a list of "
-            "gapft_harness.api.Verdict",
-            method,
-        )
-    if len(verdicts) != count:
-        raise owner.contract_error(f"returned {len(verdicts)} verdicts for {count} pairs", method)
-    for verdict in verdicts:
-        if not isinstance(verdict.status, str) or verdict.status not in STATUSES:
-            raise owner.contract_error(
-                f"returned a verdict with the status {short(verdict.status)}; expected one of "
-                f"{', '.join(STATUSES)}",
-                method,
-            )
-        if not isinstance(verdict.reason, str):
-            raise owner.contract_error(
-                f"returned the reason {short(verdict.reason)}; expected text", method
-            )
+    """Check the type and the number of a verifier's results, and make their texts storable."""
+    result_type = tuple[Verdict, str | None] if has_answers else Verdict
+    owner.check_result(returned, Sequence[result_type], judge)  # type: ignore[valid-type]
+    if len(returned) != count:
+        raise owner.contract_error(f"returned {len(returned)} verdicts for {count} pairs", judge)
+    pairs = returned if has_answers else [(verdict, None) for verdict in returned]
     # A reason may quote a response with lone surrogates, which tables cannot store.
     return [
-        v if v.reason.isascii() else replace(v, reason=replace_text_surrogates(v.reason))
-        for v in verdicts
+        (replace(verdict, reason=replace_text_surrogates(verdict.reason)), clean_answer(answer))
+        for verdict, answer in pairs
     ]

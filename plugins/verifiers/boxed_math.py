@@ -8,20 +8,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from gapft_harness.api import (
-    Closing,
     Gold,
-    Outcome,
-    RegisterVerifier,
+    Register,
     UserError,
     Verdict,
     WorkerPool,
-    find_boxed_answer,
-    find_gold_fault,
-    find_written_answer,
     hookimpl,
     judge_once_each,
-    tidy_answer,
 )
+from gapft_harness.core.processes import Closing
+from gapft_harness.verification.mathematics.comparing import find_gold_fault
+from gapft_harness.verification.mathematics.notation import tidy_answer
+from gapft_harness.verification.mathematics.responses import find_boxed_answer, find_written_answer
+from gapft_harness.verification.pool import Outcome
 
 #: A verdict with the answer that was judged, if any.
 Judgement = tuple[Verdict, str | None]
@@ -188,7 +187,7 @@ def _make_verdict(outcome: Outcome, answer: str) -> Verdict:
 
 
 @hookimpl
-def register_verifiers(register: RegisterVerifier) -> None:
+def register_verifiers(register: Register) -> None:
     """Register the verifiers."""
     register("boxed_math", BoxedMath, own_workers=True, permissive=lambda params: ("math", params))
     register("math", Math, own_workers=True, strict=lambda params: ("boxed_math", params))

@@ -25,15 +25,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gapft_harness.api import (
-    Gold,
-    RegisterVerifier,
-    UserError,
-    Verdict,
-    did_you_mean,
-    hookimpl,
-    judge_once_each,
-)
+from gapft_harness.api import Gold, Register, UserError, Verdict, hookimpl, judge_once_each
+from gapft_harness.core.errors import did_you_mean
 from gapft_harness.plugins.verifiers.statements import find_first_statement
 
 _WHOLE = re.compile(r"([A-Z])[.)]?|\(([A-Z])\)")
@@ -268,7 +261,7 @@ def _find_strict_rule(params: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]
 
 
 @hookimpl
-def register_verifiers(register: RegisterVerifier) -> None:
+def register_verifiers(register: Register) -> None:
     """Register the verifier."""
     register(
         "option_letter", OptionLetter, permissive=_find_permissive_rule, strict=_find_strict_rule

@@ -11,18 +11,18 @@ from importlib.util import find_spec
 from typing import Any
 
 from gapft_harness.api import (
-    Closing,
     Gold,
-    Outcome,
-    RegisterVerifier,
+    Register,
     UserError,
     Verdict,
     WorkerPool,
-    did_you_mean,
     hookimpl,
     judge_once_each,
-    last_box,
 )
+from gapft_harness.core.errors import did_you_mean
+from gapft_harness.core.processes import Closing
+from gapft_harness.verification.boxes import last_box
+from gapft_harness.verification.pool import Outcome
 
 _PACKAGE = "reasoning_gym"
 #: Incremented when the reading of ``extract`` changes.
@@ -214,6 +214,6 @@ def score(item: Sequence[Any]) -> float:
 
 
 @hookimpl
-def register_verifiers(register: RegisterVerifier) -> None:
+def register_verifiers(register: Register) -> None:
     """Register the verifier."""
     register("reasoning_gym", ReasoningGym, own_workers=True)

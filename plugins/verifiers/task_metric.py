@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gapft_harness.api import Gold, RegisterVerifier, Verdict, hookimpl, judge_once_each
+from gapft_harness.api import Gold, Register, Verdict, hookimpl, judge_once_each
 
 #: Number of documents on which the metric is tried before anything is generated.
 _MAX_TRIALS = 3
@@ -37,7 +37,7 @@ class TaskMetric:
         include_path: str | None = None,
         pass_at: float | None = None,
     ) -> None:
-        from gapft_harness.api import StockTask
+        from gapft_harness.lm_eval_bridge.stock import StockTask
 
         self._task = StockTask(task, metric, include_path, pass_at)
         self._trial_count = 0
@@ -74,6 +74,6 @@ class TaskMetric:
 
 
 @hookimpl
-def register_verifiers(register: RegisterVerifier) -> None:
+def register_verifiers(register: Register) -> None:
     """Register the verifier."""
     register("task_metric", TaskMetric)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from reprlib import repr as short
 
-from gapft_harness.core.errors import FAULTS, GapftError, PluginError, UserError
+from gapft_harness.core.errors import PluginError, UserError
 from gapft_harness.core.records import CONTEXT_EXCEEDED, Attempt, Gold, Problem
 from gapft_harness.core.streams import SampleStreams
 from gapft_harness.core.text import replace_text_surrogates
@@ -52,12 +52,8 @@ def build_episodes(verifier: Verifier, attempts: int, name: str) -> Episodes:
 
     def request_feedback(texts: Sequence[str], golds: Sequence[Gold]) -> list[str | None]:
         assert give_feedback is not None
-        try:
+        with owner.wrap_errors():
             texts_or_none = list(give_feedback(list(texts), list(golds)))
-        except GapftError:
-            raise
-        except FAULTS as error:
-            raise PluginError(f"in feedback, {owner.call_error(error)}") from error
         invalid = [
             text for text in texts_or_none if not (text is None or (isinstance(text, str) and text))
         ]

@@ -14,7 +14,7 @@ from gapft_harness.core.records import Adapter
 from gapft_harness.core.weights import find_model_files, find_weights_folder, weights_hash
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import SamplerSettings, Verifier
-from gapft_harness.hooks.registration import Registration, SamplerTraits
+from gapft_harness.hooks.registration import SamplerTraits
 from gapft_harness.recipe.recipe import select_fixed_args
 from gapft_harness.stages.generation.sealing import read_description
 from gapft_harness.store.digests import Digests
@@ -73,7 +73,7 @@ def describe_sampler(
     model, is_known = describe_model(settings.model_args, digests)
     return {
         "backend": settings.backend,
-        "code": describe_code(entry, digests),
+        "code": entry.code_hash,
         "model": model,
         "arguments": {key: describe_argument(value, digests) for key, value in arguments.items()},
         "chat_template": settings.chat_template,
@@ -109,20 +109,12 @@ def describe_verifier(
     return {
         "name": task["verifier"],
         "parameters": describe_argument(task["verifier_params"], digests),
-        "code": describe_code(plugins.get("verifier", task["verifier"]), digests),
+        "code": plugins.get("verifier", task["verifier"]).code_hash,
         "describes": read_description(verifier),
         "libraries": describe_libraries(_JUDGING_LIBRARIES),
         "python": ".".join(platform.python_version_tuple()[:2]),
         "gapft-harness": __version__,  # bundled verifiers have no code hash
     }
-
-
-def describe_code(entry: Registration, digests: Digests) -> Any:
-    """Describe a plugin's code: the hash of its file, or of all files of a package."""
-    source_root = Path(entry.source_root)
-    if not entry.code_hash or not source_root.is_dir():
-        return entry.code_hash
-    return {"file": entry.code_hash, "package": _describe_folder(source_root, digests)}
 
 
 def _describe_folder(folder: Path, digests: Digests) -> dict[str, str]:

@@ -36,7 +36,6 @@ from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.generation.made_from import (
     describe_accelerators,
     describe_argument,
-    describe_code,
     describe_libraries,
     describe_model,
 )
@@ -97,7 +96,7 @@ def compute_groups(
         examples = read_examples(run.sealed(layout.selection_path(arm)))
         replicate = find_condition(run.manifest(), arm).replicate
         made_from: dict[str, Any] = {
-            "trainer": {"name": trainer.name, "code": describe_code(trainer, digests)},
+            "trainer": {"name": trainer.name, "code": trainer.code_hash},
             **describe_training(recipe, arm, examples, replicate, traits.as_documented),
             "base": base,
             "libraries": describe_libraries(_LIBRARIES),
@@ -149,7 +148,7 @@ def _hash_pool(searched: SearchedPool, plugins: Plugins, digests: Digests) -> st
     verifiers: list[Any] = []
     rule: TaskVerifier | None = searched.verifier
     while rule is not None:
-        code = describe_code(plugins.get("verifier", rule.name), digests)
+        code = plugins.get("verifier", rule.name).code_hash
         verifiers.append([rule.name, describe_argument(dict(rule.params), digests), code])
         rule = rule.permissive
     problems = [
