@@ -58,6 +58,7 @@ if TYPE_CHECKING:  # for type checkers: the names of the table below
     from gapft_harness.report.figures import style as style
     from gapft_harness.report.figures.contrasts import forest as forest
     from gapft_harness.report.findings.computation import Contrast as Contrast
+    from gapft_harness.report.findings.computation import Findings
     from gapft_harness.report.frame import Column as Column
     from gapft_harness.report.frame import Frame as Frame
     from gapft_harness.report.frame import Rows as Rows
@@ -66,6 +67,7 @@ if TYPE_CHECKING:  # for type checkers: the names of the table below
     from gapft_harness.report.part import Part
     from gapft_harness.report.part import Summary as Summary
     from gapft_harness.report.reading.adapters import SCALED as SCALED
+    from gapft_harness.report.reading.adapters import find_tables
     from gapft_harness.report.reading.adapters import read_decided as read_decided
     from gapft_harness.report.reading.adapters import stacked as stacked
     from gapft_harness.report.reading.answers import Answers as Answers
@@ -116,8 +118,6 @@ if TYPE_CHECKING:  # for type checkers: the names of the table below
     from gapft_harness.verification.judging import judge_once_each
     from gapft_harness.verification.pool import WorkerPool
     from gapft_harness.verification.programs import last_program
-    from gapft_harness.report.findings.computation import Findings
-    from gapft_harness.report.reading.adapters import find_tables
 
     ReportFindings = Findings
     decided_tables = find_tables

@@ -111,7 +111,7 @@ def _load_file(path: Path) -> ModuleType:
 def _describe_last_line(error: BaseException) -> str:
     """Describe the line of code that raised an error."""
     if isinstance(error, SyntaxError):
-        return f" ({error.filename}, line {error.lineno})"
+        return ""  # its message has the line
     frames = traceback.extract_tb(error.__traceback__)
     return f" ({frames[-1].filename}, line {frames[-1].lineno})"
 
@@ -128,7 +128,8 @@ def _collect_registrations(
         manager.register(plugin, name=name)
         manager.check_pending()
     except pluggy.PluginValidationError as error:
-        manager.unregister(plugin)
+        if manager.is_registered(plugin):
+            manager.unregister(plugin)
         hook = str(error).partition("unknown hook ")[2].partition(" ")[0].strip("'\"")
         hint = did_you_mean(hook, KINDS) if hook else "a hook has one parameter, register"
         raise PluginError(f"plugin {name}: {' '.join(str(error).split())}; {hint}") from error

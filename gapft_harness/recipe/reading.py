@@ -175,9 +175,12 @@ def check_recipe(content: dict[str, Any], source: str, settings: Sequence[Settin
             raise build_recipe_error(
                 error, condition.training, Training, source, options, prefix
             ) from error
-    for key, fault in recipe.find_condition_faults().items():
-        origin = find_origin(key, source, options, is_joint=True)
-        raise UserError(f"{origin}: key {key!r}: {fault}")
+    faults = [
+        f"{find_origin(key, source, options, is_joint=True)}: key {key!r}: {fault}"
+        for key, fault in recipe.find_condition_faults().items()
+    ]
+    if faults:
+        raise UserError("\n".join(faults))
     return recipe
 
 

@@ -12,7 +12,7 @@ import ssl
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -25,6 +25,7 @@ from gapft_harness.core.credentials import KEY_VARIABLE, strip_credentials
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.text import replace_surrogates
 from gapft_harness.lm_eval_bridge.samplers.endings import ids_of_text
+from gapft_harness.lm_eval_bridge.samplers.server.arguments import ServerArguments
 
 T = TypeVar("T")
 
@@ -138,41 +139,28 @@ def read_choice(reply: Any) -> Choice:
 
 
 class ServerClient:
-    """Sends JSON to one server; a context manager.
-
-    Args:
-        url: the endpoint of completions.
-        headers: sent with every request, besides the key of the environment.
-        timeout: seconds without an answer after which an attempt fails.
-        concurrent: maximum number of concurrent requests.
-        attempts: maximum number of attempts for one request.
-        verify: False: certificates are not checked; or the accepted certificates.
+    """Sends JSON to one server.
 
     Raises:
         UserError: the environment names a proxy of an unknown kind.
     """
 
-    def __init__(
-        self,
-        url: str,
-        headers: Mapping[str, str],
-        timeout: float,
-        concurrent: int,
-        attempts: int,
-        verify: ssl.SSLContext | bool,
-    ) -> None:
-        self.name = f"server {strip_credentials(url)}"
-        self._url, self._concurrent, self._attempts = url, concurrent, attempts
+    def __init__(self, arguments: ServerArguments) -> None:
+        self.name, self._arguments = arguments.server, arguments
+        self._url = arguments.base_url
         self._key = os.environ.get(KEY_VARIABLE, "")
         self._paused_until = 0.0
-        authorization = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        headers = {name: str(value) for name, value in arguments.header.items()}
+        if self._key:
+            headers = {"Authorization": f"Bearer {self._key}", **headers}
+        certificates = ssl.create_default_context(cafile=arguments.ca_cert_path)
         try:
             self._http = httpx.Client(
-                headers={"Content-Type": "application/json", **authorization, **headers},
-                timeout=timeout,
-                limits=httpx.Limits(max_connections=concurrent),
-                verify=verify,
-                trust_env=not is_local_host(urlsplit(url).hostname or ""),
+                headers={"Content-Type": "application/json", **headers},
+                timeout=arguments.timeout,
+                limits=httpx.Limits(max_connections=arguments.num_concurrent),
+                verify=certificates if arguments.verify_certificate else False,
+                trust_env=not is_local_host(urlsplit(self._url).hostname or ""),
             )
         except (ValueError, ImportError) as error:
             raise UserError(
@@ -250,7 +238,7 @@ class ServerClient:
                 report(choice)
             return choice
 
-        with ThreadPoolExecutor(self._concurrent) as pool:
+        with ThreadPoolExecutor(self._arguments.num_concurrent) as pool:
             return list(pool.map(post, payloads))
 
     def describe(self, error: Exception) -> str:
@@ -267,7 +255,7 @@ class ServerClient:
     def _retry(self, is_retryable: Callable[[BaseException], bool], send: Callable[[], T]) -> T:
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(is_retryable),
-            stop=tenacity.stop_after_attempt(self._attempts),
+            stop=tenacity.stop_after_attempt(self._arguments.max_retries),
             wait=tenacity.wait_exponential(multiplier=1, max=60) + tenacity.wait_random(0, 1),
             reraise=True,
         )

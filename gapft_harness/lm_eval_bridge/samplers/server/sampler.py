@@ -8,20 +8,15 @@ from __future__ import annotations
 
 import logging
 import secrets
-import ssl
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
-from urllib.parse import urlsplit
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, FilePath, ValidationError
-
-from gapft_harness.core.credentials import KEY_VARIABLE, refuse_credentials, strip_credentials
+from gapft_harness.core.credentials import KEY_VARIABLE, strip_credentials
 from gapft_harness.core.errors import GapftError, UserError, did_you_mean
 from gapft_harness.core.records import STOP_STRING, Adapter, Decoding, TokensFrom
 from gapft_harness.core.thoughts import opens_thought
-from gapft_harness.core.validation import describe_fault
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.hooks.protocols import (
     Generated,
@@ -40,6 +35,10 @@ from gapft_harness.lm_eval_bridge.samplers.retokenizer import (
     has_chat_template,
     is_answer_begun,
 )
+from gapft_harness.lm_eval_bridge.samplers.server.arguments import (
+    ServerArguments,
+    read_arguments,
+)
 from gapft_harness.lm_eval_bridge.samplers.server.client import (
     Choice,
     ServerClient,
@@ -51,9 +50,6 @@ from gapft_harness.lm_eval_bridge.samplers.server.client import (
 from gapft_harness.lm_eval_bridge.samplers.text import find_fitting, require_prompts
 
 logger = logging.getLogger(__name__)
-
-#: The end of the URL's path for each kind of server.
-_PATHS = {"local-completions": "/completions", "local-chat-completions": "/chat/completions"}
 
 #: Fields beyond OpenAI's, which set every sampling option in the request: vLLM takes missing ones
 #: from the model's generation_config, for example a repetition penalty even for greedy decodes.
@@ -69,96 +65,6 @@ _SHORT_REQUEST = Request("probe", "Hello.", (0,), (0,))
 
 #: Prefix of the names of adapters that this package loads.
 _ADAPTER_PREFIX = "gapft:"
-
-#: Arguments of a locally loaded model. They are not an error: training also uses ``device``, and a
-#: recipe may switch to a server by changing only its backend.
-_LOCAL_MODEL_ARGUMENTS = ("dtype", "device", "batch_size")
-
-
-class ServerArguments(BaseModel):
-    """``model_args`` of a server. Seeds and lengths are set by the recipe and the task."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    model: str
-    base_url: str
-    pretrained: str | None = None
-    tokenizer: str | None = None
-    tokenizer_backend: Literal["auto", "huggingface", "none", "None"] = "auto"
-    tokenized_requests: bool = True
-    add_bos_token: bool | None = None
-    num_concurrent: int = Field(32, ge=1)
-    timeout: int = Field(300, ge=1)
-    max_retries: int = Field(10, ge=1)
-    max_length: int | None = Field(None, ge=1)
-    revision: str | None = None
-    trust_remote_code: bool = False
-    verify_certificate: bool = True
-    ca_cert_path: FilePath | None = None
-    header: dict[str, Any] = Field(default_factory=dict)
-    chat_template_args: dict[str, Any] = Field(default_factory=dict)
-
-    @property
-    def is_chat(self) -> bool:
-        """Whether the server renders chats itself."""
-        return urlsplit(self.base_url).path.endswith("/chat/completions")
-
-    @property
-    def has_tokenizer(self) -> bool:
-        """Whether a tokenizer is loaded on this machine."""
-        return self.tokenizer_backend not in ("none", "None")
-
-    @property
-    def sends_ids(self) -> bool:
-        """Whether prompts are sent as token ids."""
-        return self.has_tokenizer and self.tokenized_requests and not self.is_chat
-
-    def build_url(self, path: str) -> str:
-        """Build the URL of another endpoint: ``/models`` gives ``…/v1/models``."""
-        parts = urlsplit(self.base_url)
-        root = parts.path.removesuffix("/completions").removesuffix("/chat")
-        return parts._replace(path=root + path).geturl()
-
-    def open_client(self) -> ServerClient:
-        """Open a client."""
-        verify: ssl.SSLContext | bool = False
-        if self.verify_certificate:
-            verify = ssl.create_default_context(cafile=self.ca_cert_path)
-        headers = {name: str(value) for name, value in self.header.items()}
-        return ServerClient(
-            self.base_url, headers, self.timeout, self.num_concurrent, self.max_retries, verify
-        )
-
-
-def read_arguments(settings: SamplerSettings) -> ServerArguments:
-    """Check the arguments of a server; lm-eval ignores unknown ones.
-
-    Raises:
-        UserError: invalid argument; the message has the name, the value and what was expected.
-    """
-    args = {
-        key: value
-        for key, value in settings.model_args.items()
-        if value is not None and key not in _LOCAL_MODEL_ARGUMENTS
-    }
-    refuse_credentials(args, f"backend {settings.backend!r}")
-    try:
-        arguments = ServerArguments.model_validate({"model": args.get("pretrained"), **args})
-    except ValidationError as error:
-        fault = error.errors()[0]
-        if fault["type"] == "extra_forbidden":
-            name = str(fault["loc"][0])
-            hint = did_you_mean(name, ServerArguments.model_fields)
-            raise UserError(f"model.args: unknown argument {name!r}; {hint}") from error
-        raise UserError(f"model.args: {describe_fault(fault, fault['loc'])}") from error
-    url, end = urlsplit(arguments.base_url), _PATHS[settings.backend]
-    is_complete = url.scheme in ("http", "https") and url.hostname and url.path.endswith(end)
-    if not is_complete or arguments.is_chat != (settings.backend == "local-chat-completions"):
-        raise UserError(
-            f"model.args: base_url: found {arguments.base_url!r}; expected the complete URL of the "
-            f"server's {end}, as http://HOST:8000/v1{end}"
-        )
-    return arguments
 
 
 def _check_settings(settings: SamplerSettings, arguments: ServerArguments) -> None:
@@ -193,7 +99,7 @@ def find_model(settings: SamplerSettings) -> None:
     """
     arguments = read_arguments(settings)
     _check_settings(settings, arguments)
-    client = arguments.open_client()
+    client = ServerClient(arguments)
     _list_models(client, arguments)
     client.close()
 
@@ -268,7 +174,7 @@ class ServerSampler:
         self._settings, self._adapter = settings, adapter
         self._arguments = read_arguments(settings)
         _check_settings(settings, self._arguments)
-        self._client = self._arguments.open_client()
+        self._client = ServerClient(self._arguments)
         self._models = _list_models(self._client, self._arguments)
         self._model = self._arguments.model
         self._card = next((entry for entry in self._models if entry["id"] == self._model), {})
@@ -294,12 +200,9 @@ class ServerSampler:
             UserError: the server refuses a request permanently.
             GapftError: a request failed in all attempts.
         """
-        if decoding.top_k and not self._has_extensions:
+        if decoding.top_k:
             section = "search.deployment" if decoding.samples_deployment else "search"
-            raise UserError(
-                f"{section}.top_k: found {decoding.top_k}, but the {self._client.name} does not "
-                "support top_k; set it to 0"
-            )
+            self._require_extensions(f"{section}.top_k")
         prompts = [self._build_prompt(request) for request in requests]
         fits = self._find_fitting(requests, prompts, decoding)
         sent = [
@@ -340,9 +243,6 @@ class ServerSampler:
             "chat_template": self._settings.chat_template,
             "system_instruction": self._settings.system_instruction,
             "start_ids": self._retokenizer.start_ids if self._retokenizer else None,
-            "num_concurrent": self._arguments.num_concurrent,
-            "max_retries": self._arguments.max_retries,
-            "timeout": self._arguments.timeout,
             "adapter": adapter,
             "versions": {name: version(name) for name in ("lm_eval", "httpx")},
         }
