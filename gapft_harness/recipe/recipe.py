@@ -213,7 +213,7 @@ class Recipe(RecipeSection):
                 faults.setdefault(key, fault)
             if condition.k is not None and condition.k > self.search.k:
                 faults[f"conditions.{name}.k"] = (
-                    f"expected at most search.k, which is {self.search.k}; found {condition.k}"
+                    f"must be at most search.k, which is {self.search.k}; found {condition.k}"
                 )
         return faults
 
