@@ -103,7 +103,9 @@ def _suggest_key(location: Sequence[str], model: type[BaseModel], prefix: Sequen
 
 
 def _format_example(location: Sequence[str], model: type[BaseModel]) -> str:
-    info = _find_section(location[:-1], model).model_fields[location[-1]]
+    info = _find_section(location[:-1], model).model_fields.get(location[-1])
+    if info is None or (info.is_required() and not info.examples):
+        return "[a, b]"
     values = info.examples[0] if info.examples else list(info.default)[:3]
     return str(yaml.safe_dump(values, default_flow_style=True)).strip()
 
@@ -113,7 +115,9 @@ def _find_section(location: Sequence[str], model: type[BaseModel]) -> type[BaseM
     section = model
     parts = iter(location)
     for part in parts:
-        info = section.model_fields[part]
+        info = section.model_fields.get(part)
+        if info is None:  # within a value
+            return section
         section = _find_field_section(info) or section
         if _is_mapping(info):
             next(parts, None)  # the name that the recipe gives
