@@ -41,7 +41,7 @@ test-all: $(VENV)/installed-test browser
 	@$(MAKE) --no-print-directory test-inspect
 	@$(MAKE) --no-print-directory test-vllm
 
-QUICK := analysis plugins verdicts laws/test_selectors.py laws/test_decomposition.py
+QUICK := analysis plugins outcomes laws/test_selectors.py laws/test_decomposition.py
 
 test-quick: $(VENV)/installed-test
 	$(PYTEST) -m "not thorough" $(addprefix tests/,$(QUICK))
@@ -78,7 +78,7 @@ test-inspect: $(VENV)/installed-test
 	|| echo "the tests of Inspect's logs are skipped: inspect-ai cannot be installed here"
 	@[ ! -d $(INSPECT)/inspect_ai-$(INSPECT_VERSION).dist-info ] \
 	|| PYTHONPATH=$(abspath $(INSPECT)) $(BIN)/python -m pytest -n 2 tests/compare/test_inspect.py \
-		tests/importing/test_inspect.py
+		tests/recorded/test_inspect.py
 
 docs: $(VENV)/installed-docs
 	$(BIN)/python docs/site/build.py

@@ -1,7 +1,7 @@
 """GapFT Harness: learn from the gap between Pass@K and Pass@1, on top of lm-evaluation-harness.
 
-Importing this package imports neither torch nor lm_eval. ``open_run``, ``compare``, ``pass_at_k``
-and ``decompose``, for notebooks and scripts, load when they are asked for.
+Importing this package imports neither torch nor lm_eval. ``open_run`` and ``compare``, for
+notebooks and scripts, load when they are asked for.
 """
 
 from __future__ import annotations
@@ -15,18 +15,16 @@ from gapft_harness.version import __version__
 
 if TYPE_CHECKING:
     from gapft_harness.hooks.protocols import Verifier
-    from gapft_harness.interactive.functions import compare, decompose, pass_at_k
+    from gapft_harness.interactive.functions import compare
     from gapft_harness.interactive.runs import Run, open_run
 
 __all__ = [
     "Run",
     "__version__",
     "compare",
-    "decompose",
     "hookimpl",
     "load_verifier",
     "open_run",
-    "pass_at_k",
 ]
 
 
@@ -53,13 +51,11 @@ def load_verifier(name: str, **params: Any) -> Verifier:
 if not TYPE_CHECKING:  # type checkers use the imports above
 
     def __getattr__(name: str) -> object:
-        if name in ("decompose", "pass_at_k"):
-            from gapft_harness.interactive import functions as module
-        elif name in ("Run", "open_run"):
-            from gapft_harness.interactive import runs as module
-        else:
+        if name not in ("Run", "open_run"):
             raise AttributeError(f"module 'gapft_harness' has no attribute {name!r}")
-        return getattr(module, name)
+        from gapft_harness.interactive import runs
+
+        return getattr(runs, name)
 
     class _Package(ModuleType):
         """This package, whose attribute ``compare`` is the function and never the subpackage."""

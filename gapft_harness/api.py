@@ -50,23 +50,16 @@ if TYPE_CHECKING:  # for type checkers: the names of the table below
     from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
     from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
     from gapft_harness.lm_eval_bridge.samplers.text import LmEvalSampler
+    from gapft_harness.outcomes.samples import Sample
+    from gapft_harness.presentation.content import Column, Table
+    from gapft_harness.presentation.content import Row as Row
     from gapft_harness.recipe.conditions import Condition as Condition
     from gapft_harness.recipe.conditions import conditions_of as conditions_of
     from gapft_harness.recipe.recipe import Recipe as Recipe
     from gapft_harness.recipe.sections import RecipeSection
     from gapft_harness.recipe.sections import Training as Training
-    from gapft_harness.report.figures import style as style
-    from gapft_harness.report.figures.contrasts import forest as forest
-    from gapft_harness.report.findings.computation import Contrast as Contrast
     from gapft_harness.report.findings.computation import Findings
-    from gapft_harness.report.frame import Column as Column
-    from gapft_harness.report.frame import Frame as Frame
-    from gapft_harness.report.frame import Rows as Rows
-    from gapft_harness.report.part import Figures as Figures
-    from gapft_harness.report.part import Opening as Opening
     from gapft_harness.report.part import Part
-    from gapft_harness.report.part import Summary as Summary
-    from gapft_harness.report.reading.adapters import SCALED as SCALED
     from gapft_harness.report.reading.adapters import find_tables
     from gapft_harness.report.reading.adapters import read_decided as read_decided
     from gapft_harness.report.reading.adapters import stacked as stacked
@@ -75,23 +68,8 @@ if TYPE_CHECKING:  # for type checkers: the names of the table below
     from gapft_harness.report.reading.audits import read_decisions as read_decisions
     from gapft_harness.report.reading.audits import read_samples as read_samples
     from gapft_harness.report.reading.columns import PASS as PASS
-    from gapft_harness.report.reading.columns import count_codes as count_codes
     from gapft_harness.report.reading.columns import read_columns as read_columns
     from gapft_harness.report.reading.inputs import ReportInputs as ReportInputs
-    from gapft_harness.report.rendering import palette as palette
-    from gapft_harness.report.rendering import wording as wording
-    from gapft_harness.report.rendering.blocks import Block as Block
-    from gapft_harness.report.rendering.blocks import Figure as Figure
-    from gapft_harness.report.rendering.blocks import Section, Table
-    from gapft_harness.report.rendering.blocks import Stat as Stat
-    from gapft_harness.report.rendering.blocks import Text as Text
-    from gapft_harness.report.rendering.wording import condition_name as condition_name
-    from gapft_harness.report.rendering.wording import listed as listed
-    from gapft_harness.report.rendering.wording import percent as percent
-    from gapft_harness.report.rendering.wording import points as points
-    from gapft_harness.report.rendering.wording import points_interval as points_interval
-    from gapft_harness.report.sections.other_rule import agreements as agreements
-    from gapft_harness.report.sections.other_rule import under_both as under_both
     from gapft_harness.run_directory import layout
     from gapft_harness.run_directory.directory import CALIBRATION as CALIBRATION
     from gapft_harness.run_directory.directory import RunDirectory as RunDirectory
@@ -113,8 +91,6 @@ if TYPE_CHECKING:  # for type checkers: the names of the table below
     from gapft_harness.training.groups import read_groups as read_groups
     from gapft_harness.training.lora import train as train_lora
     from gapft_harness.training.plan import budget as budget
-    from gapft_harness.verdicts.log_files import Log
-    from gapft_harness.verdicts.sample_logs import LogRow
     from gapft_harness.verification.judging import judge_once_each
     from gapft_harness.verification.pool import WorkerPool
     from gapft_harness.verification.programs import last_program
@@ -173,8 +149,7 @@ __all__ = [  # noqa: RUF022 - grouped by use, with descriptions
     "Executor",  # the protocol of executors: run, close
     "Job",  # one unit of work
     # Log formats
-    "Log",  # the input of a reader: path
-    "LogRow",  # the output of a reader: a document with its responses
+    "Sample",  # what a reader yields: one response, with its scores
     # Experiments
     "Experiment",  # the base class of experiments: what they add to a run
     "RecipeSection",  # the base class of settings (pydantic)
@@ -184,8 +159,8 @@ __all__ = [  # noqa: RUF022 - grouped by use, with descriptions
     "read_examples",  # reads the training set of an arm
     "read_judged",  # reads responses.parquet or a table of decisions
     "Part",  # the base class of an experiment's part of the report
-    "Section",  # a heading and the blocks under it
-    "Table",  # columns and rows of text
+    "Table",  # rows under columns, for the page, results.json and a CSV file
+    "Column",  # one quantity of a table: key, title, format
 ]
 
 #: Names that load on first use: the module and the name in it, or a module alone.
@@ -198,8 +173,9 @@ _LAZY_NAMES = {
     "LmEvalSampler": "gapft_harness.lm_eval_bridge.samplers.text:LmEvalSampler",
     "RecipeSection": "gapft_harness.recipe.sections:RecipeSection",
     "Part": "gapft_harness.report.part:Part",
-    "Section": "gapft_harness.report.rendering.blocks:Section",
-    "Table": "gapft_harness.report.rendering.blocks:Table",
+    "Table": "gapft_harness.presentation.content:Table",
+    "Column": "gapft_harness.presentation.content:Column",
+    "Sample": "gapft_harness.outcomes.samples:Sample",
     "layout": "gapft_harness.run_directory.layout:",
     "read_examples": "gapft_harness.run_directory.tables:read_examples",
     "read_judged": "gapft_harness.run_directory.tables:read_judged",
@@ -211,8 +187,6 @@ _LAZY_NAMES = {
     "Step": "gapft_harness.stages.experiment:Step",
     "View": "gapft_harness.stages.experiment:View",
     "train_lora": "gapft_harness.training.lora:train",
-    "Log": "gapft_harness.verdicts.log_files:Log",
-    "LogRow": "gapft_harness.verdicts.sample_logs:LogRow",
     "judge_once_each": "gapft_harness.verification.judging:judge_once_each",
     "WorkerPool": "gapft_harness.verification.pool:WorkerPool",
     "last_program": "gapft_harness.verification.programs:last_program",
@@ -228,17 +202,8 @@ _EXPERIMENTS_NAMES = {
     "conditions_of": "gapft_harness.recipe.conditions:conditions_of",
     "Recipe": "gapft_harness.recipe.recipe:Recipe",
     "Training": "gapft_harness.recipe.sections:Training",
-    "style": "gapft_harness.report.figures.style:",
-    "forest": "gapft_harness.report.figures.contrasts:forest",
-    "Contrast": "gapft_harness.report.findings.computation:Contrast",
     "ReportFindings": "gapft_harness.report.findings.computation:Findings",
-    "Column": "gapft_harness.report.frame:Column",
-    "Frame": "gapft_harness.report.frame:Frame",
-    "Rows": "gapft_harness.report.frame:Rows",
-    "Figures": "gapft_harness.report.part:Figures",
-    "Opening": "gapft_harness.report.part:Opening",
-    "Summary": "gapft_harness.report.part:Summary",
-    "SCALED": "gapft_harness.report.reading.adapters:SCALED",
+    "Row": "gapft_harness.presentation.content:Row",
     "decided_tables": "gapft_harness.report.reading.adapters:find_tables",
     "read_decided": "gapft_harness.report.reading.adapters:read_decided",
     "stacked": "gapft_harness.report.reading.adapters:stacked",
@@ -247,22 +212,8 @@ _EXPERIMENTS_NAMES = {
     "read_decisions": "gapft_harness.report.reading.audits:read_decisions",
     "read_samples": "gapft_harness.report.reading.audits:read_samples",
     "PASS": "gapft_harness.report.reading.columns:PASS",
-    "count_codes": "gapft_harness.report.reading.columns:count_codes",
     "read_columns": "gapft_harness.report.reading.columns:read_columns",
     "ReportInputs": "gapft_harness.report.reading.inputs:ReportInputs",
-    "palette": "gapft_harness.report.rendering.palette:",
-    "wording": "gapft_harness.report.rendering.wording:",
-    "Block": "gapft_harness.report.rendering.blocks:Block",
-    "Figure": "gapft_harness.report.rendering.blocks:Figure",
-    "Stat": "gapft_harness.report.rendering.blocks:Stat",
-    "Text": "gapft_harness.report.rendering.blocks:Text",
-    "condition_name": "gapft_harness.report.rendering.wording:condition_name",
-    "listed": "gapft_harness.report.rendering.wording:listed",
-    "percent": "gapft_harness.report.rendering.wording:percent",
-    "points": "gapft_harness.report.rendering.wording:points",
-    "points_interval": "gapft_harness.report.rendering.wording:points_interval",
-    "agreements": "gapft_harness.report.sections.other_rule:agreements",
-    "under_both": "gapft_harness.report.sections.other_rule:under_both",
     "CALIBRATION": "gapft_harness.run_directory.directory:CALIBRATION",
     "RunDirectory": "gapft_harness.run_directory.directory:RunDirectory",
     "read_problems": "gapft_harness.run_directory.tables:read_problems",

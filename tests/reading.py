@@ -18,10 +18,8 @@ from gapft_harness.core.thoughts import remove_thoughts
 from gapft_harness.plugins.verifiers.boxed_math import compare_directly
 from gapft_harness.plugins.verifiers.option_letter import OptionLetter
 from gapft_harness.plugins.verifiers.reasoning_gym import extract_marked, remove_wrapping
-from gapft_harness.report.explorer.packing import _Heads
-from gapft_harness.report.rendering import markdown
-from gapft_harness.report.rendering.blocks import Case
-from gapft_harness.report.rendering.page import _join_intervals
+from gapft_harness.presentation.explorer import _list_heads
+from gapft_harness.presentation.page import _join_intervals, escape_markdown
 from gapft_harness.sandbox import Limits, Test
 from gapft_harness.sandbox.outcome import TestOutcome
 from gapft_harness.sandbox.verdicts import judge_call, judge_stdin
@@ -67,13 +65,6 @@ def _read_failed(text: str) -> None:
     failure_feedback("stdin", 1, 1, test, judge_stdin(outcome, test, Limits()))
 
 
-def _read_heads(text: str) -> None:
-    heads = _Heads()
-    heads.add(text)
-    heads.add(f"{text}x")
-    heads.build_heads()
-
-
 READERS: dict[str, tuple[int, Callable[[str], object]]] = {
     "output": (LONG, _read_printed),
     "value": (LONG, _read_returned),
@@ -90,11 +81,8 @@ READERS: dict[str, tuple[int, Callable[[str], object]]] = {
     # Takes a tenth of a millisecond for each single letter.
     "first_explicit": (SHORT, lambda text: OptionLetter("first_explicit").verify([text], [_GOLD])),
     "reason": (LONG, lambda text: classify_reason(Verdict("fail", text))),
-    "report": (
-        LONG,
-        lambda text: list(markdown._render_case(Case("x", text, text, text, text[1:] + "x", None))),
-    ),
-    "explorer": (LONG, _read_heads),
+    "report": (LONG, escape_markdown),
+    "explorer": (LONG, lambda text: _list_heads([text, f"{text}x"])),
     "integers": (LONG, lambda text: compare_directly("7", last_box(rf"\boxed{{{text}}}") or "")),
     "intervals": (LONG, _join_intervals),
     "traceback": (LONG, strip_foreign_frames),

@@ -100,7 +100,6 @@ def test_settings_change_recipe_of_existing_run(tmp_path: Path) -> None:
         ("gapft run paper/llama", {"paper/llama-logiqa", "paper/llama-reclor"}),
         ("gapft run --only sea", {"search"}),
         ("gapft run --tasks gapft_demo_po", {"gapft_demo_pool", "gapft_demo_pool_passk"}),
-        ("gapft re", {"rejudge"}),
         ("gapft run my_reci", set()),
     ],
 )

@@ -1,10 +1,9 @@
-"""The controls as experiments: from the recipe to the report and ``gapft verify``."""
+"""The controls as experiments: from the recipe to the tables of the report and ``gapft verify``."""
 
 from __future__ import annotations
 
-import csv
-import re
-from dataclasses import replace
+import shutil
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -13,28 +12,32 @@ import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 
-from gapft_harness.analysis.permutation import compare_by_permutation
+from gapft_harness.analysis.decomposition import compute_gain_share
+from gapft_harness.analysis.paired import flip_signs
 from gapft_harness.cli.dry_run import describe_dry_run
 from gapft_harness.cli.options import Options
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import SOURCE, Arm
+from gapft_harness.core.records import Arm
 from gapft_harness.core.streams import Stream
-from gapft_harness.experiments.controls.control import (
-    ControlStep,
-    compute_seed_differences,
-    draw_parts_by_state,
-)
+from gapft_harness.experiments.controls.coverage import CoverageControl, FullPoolControl
+from gapft_harness.experiments.controls.search import GoldLabels, RandomizedInclusion, SearchDepth
+from gapft_harness.experiments.controls.shared_core import SharedCore
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.bundled import list_bundled_recipes
 from gapft_harness.recipe.called_plugins import check_names
 from gapft_harness.recipe.reading import check_recipe, load_recipe
-from gapft_harness.report.figures.contrasts import select_principal
-from gapft_harness.report.findings.computation import compute_findings
 from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples
+from gapft_harness.stages.experiment import View
 from gapft_harness.stages.experiment.loading import load_experiments
-from tests.kit.scaled_letters import ChangingLetters, write_task
-from tests.report.planted import build_inputs as synthetic_inputs
+from tests.kit.part_tables import read_tables
+from tests.kit.scaled_letters import SELECTED, ChangingLetters, write_task
+
+CONTROLS = (
+    SearchDepth, RandomizedInclusion, GoldLabels, SharedCore, CoverageControl, FullPoolControl,
+)  # fmt: skip
+Tables = dict[str, list[dict[str, Any]]]
 
 DEPTHS = {
     "depth_2": {"selector": "search_depth", "params": {"k": 2}},
@@ -84,161 +87,49 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory) -> ChangingLetters:
         )
     )
     conditions = {"gapft": {}, "replay": {}, **DEPTHS, **SHARES, **GOLD, **MORE, **CORE}
-    letters_run.change(conditions=conditions, experiments=EXPERIMENTS, budget={"n": 8})
+    letters_run.change(
+        *(*SELECTED, "train", "audit"),
+        conditions=conditions, experiments=EXPERIMENTS, budget={"n": 8},
+    )  # fmt: skip
     return letters_run
+
+
+@pytest.fixture(scope="module")
+def tables(finished_run: ChangingLetters) -> Tables:
+    return read_tables(finished_run.folder / "r", *(control().part() for control in CONTROLS))
 
 
 def read_selection(letters_run: ChangingLetters, condition: str, seed: int = 13) -> Any:
     return read_examples(letters_run.folder / "r" / layout.selection_path(Arm(condition, seed)))
 
 
-def read_report(letters_run: ChangingLetters) -> str:
-    return (letters_run.folder / "r/report/report.md").read_text("utf-8").replace("\\", "")
-
-
-def read_report_section(letters_run: ChangingLetters, title: str) -> str:
-    return read_report(letters_run).partition(f"## {title}\n")[2].partition("\n## ")[0]
-
-
-def test_report_has_table_and_figure_of_each_control(finished_run: ChangingLetters) -> None:
+def test_verify_accepts_the_run(finished_run: ChangingLetters) -> None:
     assert finished_run.find_differences() == []
-    results = finished_run.results()
-    steps = results["search_depth"]["steps"]
-    assert [(s["condition"], s["value"]) for s in steps] == [
-        ("depth_0", 0), ("depth_1", 1), ("depth_2", 2)
-    ]  # fmt: skip
-    assert steps[2]["slots"]["21"] == {"G": 0, "S": 8, "U": 0}
-    assert steps[1]["slots"]["21"] == {"G": 8, "S": 0, "U": 0}
-    shares = [s["value"] for s in results["randomized_inclusion"]["steps"]]
-    assert shares == [0, 0.5, 1]
-    assert [s["condition"] for s in results["gold_labels"]["steps"]] == ["gapft", "gold"]
-    depth = read_report_section(finished_run, "Search depth")
-    rows = [line.strip("| ").split(" | ") for line in depth.splitlines() if "| K = " in line]
-    assert [(row[0], row[-2:]) for row in rows] == [
-        ("K = 0", ["0", "8"]), ("K = 1", ["0", "8"]), ("K = 2", ["8", "0"])
-    ]  # fmt: skip
-    assert rows[0][1] == "ref."
-    inclusion = read_report_section(finished_run, "Randomized inclusion")
-    assert re.search(r"^\| 50% \| .* \| 4 \| 4 \|$", inclusion, flags=re.MULTILINE)
-    assert "Permutation test, two-sided" in inclusion
-    assert re.search(r"50% minus 0%, p (=|<) [01]", inclusion)
-    gold = read_report_section(finished_run, "Gold-label selection")
-    assert re.search(r"Gold is below GapFT \D*\d of 2 seeds", gold)
-    coverage = read_report_section(finished_run, "Coverage at the same exposures")
-    assert re.findall(r"^\| (\S+ slots?) each ", coverage, flags=re.MULTILINE) == [
-        "4 slots", "1 slot"
-    ]  # fmt: skip
-    budgets = read_report_section(finished_run, "Training budgets")
-    sentence = re.search(r"\. ([^.]*) fill several of the n slots", budgets)
-    assert sentence is not None
-    conditions = set(re.split(", | and ", sentence[1].lower()))
-    assert {"four times", "core 0"} <= conditions
-    assert not conditions & {"gapft", "once", "whole", "core 2"}
-    assert "All verified minus repeated draws" in read_report_section(
-        finished_run, "The whole pool"
-    )
-    assert results["full_pool"]["steps"][1]["slots"]["13"]["U"] == 0
-    figures = finished_run.folder / "r/report/figures"
-    names = {path.stem for path in figures.glob("*.svg")}
-    assert {"search_depth", "randomized_inclusion", "gold_labels", "full_pool"} <= names
-    for name in ("gold_labels", "full_pool"):
-        drawing = (figures / f"{name}.svg").read_text("utf-8")
-        # the SVG draws text as paths, with the text in a comment
-        assert drawing.count("<!-- of it on ") == 3
-
-
-def test_principal_contrasts_skip_duplicate_conditions() -> None:
-    inputs = synthetic_inputs(("gapft", "uniform", "replay"))
-    training = {f"replay-seed{seed}": {"trained_as": f"gapft-seed{seed}"} for seed in inputs.seeds}
-    findings = compute_findings(replace(inputs, training=training))
-    assert len(findings.contrasts) == 6
-    assert {(contrast.a, contrast.b) for contrast in select_principal(findings)} == {
-        ("gapft", "uniform"), ("gapft", SOURCE), ("uniform", SOURCE)
-    }  # fmt: skip
-
-
-def test_difference_bars_are_parts_and_ticks_are_seeds() -> None:
-    findings = compute_findings(synthetic_inputs())
-    steps = [
-        ControlStep("GapFT", "gapft"),
-        ControlStep("replay", "replay"),
-        ControlStep("all", "all_verified"),
-    ]
-    panels = draw_parts_by_state(findings, steps=steps).axes
-    for axes, step in zip(panels, steps[1:], strict=True):
-        contrast = findings.find_contrast(step.condition, "gapft")
-        bars = [bar.get_width() for bar in axes.patches]  # type: ignore[attr-defined]
-        terms = contrast.terms
-        assert bars == pytest.approx([100 * float(value) for value in (terms.g, terms.s, terms.u)])
-        assert sum(bars) == pytest.approx(100 * float(contrast.delta))
-        ticks = [line.get_xdata() for line in axes.lines if line.get_marker() == "|"]
-        seeds = [
-            100 * float(value) for value in compute_seed_differences(findings, contrast).values()
-        ]
-        assert ticks[0] == pytest.approx(seeds)
-        assert [np.mean(value) for value in ticks[1:]] == pytest.approx(bars)
-
-
-def test_shared_core_is_kept_in_every_condition(
-    finished_run: ChangingLetters,
-) -> None:
-    none, all_, gold = (read_selection(finished_run, name) for name in CORE)
-    none, all_ = all_, none
-    core = [e for e in all_ if e.state == "G"]
-    assert [e for e in gold if e.state == "G"] == core
-    assert {e.problem_id for e in none} == {e.problem_id for e in core}
-    assert len(none) == len(all_) == len(gold) > len(core) > 0
-    results = finished_run.results()
-    core_results = results["shared_core"]
-    assert [s["condition"] for s in core_results["steps"]] == ["core_0", "core_2", "core_gold"]
-    assert core_results["without"] == ["gapft", "gold"]
-    text = read_report_section(finished_run, "Controls with a shared core")
-    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
-    source = next(row for row in rows if row[0] == "no post-training")
-    assert f"{100 * results['source']['pass_at_1']:.1f}%" in source
-    without, within = (
-        next(r for r in rows if r[0] == f"{w} the core") for w in ("without", "with")
-    )
-    budgets = {
-        name: results["conditions"][name]["seeds"]["13"]["budget"] for name in ("gold", "core_gold")
-    }
-    assert [without[1], within[1]] == [str(budget["n"]) for budget in budgets.values()]
-    assert [without[2], within[2]] == [str(budget["J"]) for budget in budgets.values()]
-    with (finished_run.folder / "r/report/tables/shared_core_gold.csv").open() as file:
-        means = {row["group"]: row for row in csv.DictReader(file) if row["seed"] == "mean"}
-    for group, pair in (("without", ("gold", "gapft")), ("with", ("core_gold", "core_2"))):
-        rate = [results["conditions"][name]["pass_at_1"] for name in pair]
-        assert float(means[group]["delta"]) == pytest.approx(rate[0] - rate[1], abs=1e-12)
-
-
-def test_dry_run_prints_paper_update_counts() -> None:
-    sizes = ["budget.n=913", "conditions.core_8.n=3046", "conditions.core_gold.n=3046"]
-    text = describe_dry_run(Options("controls/llama-reclor-core-added", overrides=sizes), None)
-    select_line = next(line for line in text.splitlines() if line.startswith("select"))
-    assert select_line.endswith("n = 913; N = 7304; J = 457")
-    assert "core_8 (core_depth, n = 3046, J = 1523), core_gold (n = 3046, J = 1523)" in select_line
 
 
 @pytest.mark.parametrize(
     ("control", "permutations", "pairs"),
     [
-        ("search_depth", 2000, [("depth_1", "depth_0"), ("depth_2", "depth_0")]),
-        ("randomized_inclusion", 50, [("half", "none"), ("all", "none")]),
-        ("gold_labels", 2000, [("gold", "gapft")]),
+        ("search_depth", 2000, ["depth_1 depth_0", "depth_2 depth_0"]),
+        ("randomized_inclusion", 50, ["half none", "all none"]),
+        ("gold_labels", 2000, ["gold gapft"]),
         (
             "shared_core",
             2000,
-            [
-                ("core_2", "core_0"), ("core_gold", "core_0"), ("core_gold", "core_2"),
-                ("gold", "gapft"),
-            ],
+            ["core_2 core_0", "core_gold core_0", "core_gold core_2", "gold gapft"],
         ),
+        ("coverage", None, ["once four_times"]),
+        ("full_pool", None, ["whole again"]),
     ],
-)  # fmt: skip
-def test_permutation_tests_match_sealed_decisions(
-    finished_run: ChangingLetters, control: str, permutations: int, pairs: list[tuple[str, str]]
+)
+def test_pairs_match_sealed_decisions(
+    finished_run: ChangingLetters,
+    tables: Tables,
+    control: str,
+    permutations: int | None,
+    pairs: list[str],
 ) -> None:
-    """Check each control's two-sided tests (Table 4) with the recipe's permutations."""
+    """Check differences and, with the recipe's permutations, the two-sided tests (Table 4)."""
 
     def read_passes(condition: str) -> NDArray[np.bool_]:
         paths = [
@@ -247,53 +138,99 @@ def test_permutation_tests_match_sealed_decisions(
         decided = [pq.read_table(path).sort_by("problem_id") for path in paths]
         return np.array([[s == "pass" for s in table["status"].to_pylist()] for table in decided])
 
-    problems = pq.read_table(finished_run.folder / "r" / layout.problems_path("audit"))
-    ids = np.array(sorted(problems["problem_id"].to_pylist()))
-    results = finished_run.results()[control]["permutation_tests"]
-    with (finished_run.folder / f"r/report/tables/{control}_test.csv").open() as file:
-        rows = [*csv.DictReader(file)]
-    assert [(row["condition"], row["against"]) for row in rows] == pairs
-    for row, result in zip(rows, results, strict=True):
-        comparison = compare_by_permutation(
-            read_passes(row["condition"]),
-            read_passes(row["against"]),
-            item_ids=ids,
-            permutations=permutations,
-            stream=Stream(0, f"report/{control}"),
-        )
-        assert (row["permutations"], row["exact"]) == (
-            str(comparison.permutations),
-            str(comparison.exhaustive),
-        )
-        assert float(row["difference"]) == float(comparison.difference)
-        assert float(row["p"]) == result["p"] == float(comparison.p_value)
+    reference, *rows = tables[control]
+    seed_rows = {(r["condition"], r["against"], r["seed"]): r for r in tables[f"{control}_seeds"]}
+    assert [f"{row['condition']} {row['against']}" for row in rows] == pairs
+    assert (reference["condition"], reference["difference"]) == (rows[0]["against"], None)
+    for row in rows:
+        passed, other = read_passes(row["condition"]), read_passes(row["against"])
+        assert row["pass_at_1"] == pytest.approx(passed.mean())
+        assert row["difference"] == pytest.approx(passed.mean() - other.mean())
+        assert row["difference_low"] <= row["difference"] <= row["difference_high"]
+        assert sum(row[state] for state in "SUG") == pytest.approx(row["difference"])
+        for seed, own, others in zip((13, 21), passed, other, strict=True):
+            seed_row = seed_rows[row["condition"], row["against"], seed]
+            assert seed_row["difference"] == pytest.approx(own.mean() - others.mean())
+        if permutations is None:
+            assert "p" not in row
+        else:
+            test = flip_signs(
+                passed.sum(axis=0) - other.sum(axis=0),
+                flips=permutations,
+                stream=Stream(0, f"report/{control}"),
+            )
+            assert (row["p"], row["permutations"], row["exact"]) == (
+                test.p_value, test.flips, test.exhaustive,
+            )  # fmt: skip
 
 
-def test_differences_match_contrasts_in_both_directions(finished_run: ChangingLetters) -> None:
-    with (finished_run.folder / "r/report/tables/search_depth.csv").open() as file:
-        rows = {(row["condition"], row["seed"]): row for row in csv.DictReader(file)}
-    results = finished_run.results()
-    rate = {name: condition["pass_at_1"] for name, condition in results["conditions"].items()}
-    contrast = next(c for c in results["contrasts"] if {c["a"], c["b"]} == {"depth_0", "depth_2"})
-    mean = rows["depth_2", "mean"]
-    assert contrast["a"] == "depth_2", "the recipe names it first"
-    assert float(mean["delta"]) == contrast["delta"]
-    assert [float(mean["ci95_low"]), float(mean["ci95_high"])] == contrast["ci95"]
-    with (finished_run.folder / "r/report/tables/randomized_inclusion.csv").open() as file:
-        half = next(row for row in csv.DictReader(file) if row["condition"] == "half")
-    assert float(half["delta"]) == pytest.approx(rate["half"] - rate["none"], abs=1e-12)
-    assert float(half["delta"]) == pytest.approx(sum(float(half[s]) for s in "SUG"), abs=1e-12)
-    with (finished_run.folder / "r/report/tables/gold_labels.csv").open() as file:
-        gold = next(row for row in csv.DictReader(file) if row["seed"] == "mean")
-    reversed_contrast = next(
-        c for c in results["contrasts"] if {c["a"], c["b"]} == {"gapft", "gold"}
-    )
-    assert reversed_contrast["a"] == "gapft"
-    assert float(gold["delta"]) == -reversed_contrast["delta"]
-    assert [float(gold["ci95_low"]), float(gold["ci95_high"])] == [
-        -x for x in reversed_contrast["ci95"][::-1]
-    ]
-    assert [float(gold[s]) for s in "SUG"] == [-reversed_contrast["terms"][s] for s in "SUG"]
+def test_rows_are_ordered_by_the_parameter(tables: Tables) -> None:
+    for control, values in (
+        ("search_depth", [0, 1, 2]),
+        ("randomized_inclusion", [0, 0.5, 1]),
+        ("coverage", [4, 1]),
+    ):
+        assert [row["value"] for row in tables[control]] == values
+    gains = [row["difference"] for row in tables["search_depth"][1:]]
+    shares = [row["gain_share"] for row in tables["search_depth"]]
+    assert shares == [None, pytest.approx(gains[0] / gains[1]), 1]
+
+
+def test_rows_have_the_states_of_training_sets(
+    finished_run: ChangingLetters, tables: Tables
+) -> None:
+    for control in EXPERIMENTS:
+        for row in tables[f"{control}_seeds"]:
+            states = [e.state for e in read_selection(finished_run, row["condition"], row["seed"])]
+            assert [row[f"slots_{s}"] for s in "GSU"] == [states.count(s) for s in "GSU"]
+    shares = [row["recovered_slots"] for row in tables["randomized_inclusion"]]
+    assert shares == [0, 0.5, 1]
+    assert {row["kept"] for row in tables["gold_labels_seeds"]} == {None, 0}
+
+
+@pytest.mark.parametrize(
+    ("first", "full", "share"), [("5.46", "6.75", "80.9"), ("5.73", "9.40", "61.0")]
+)
+def test_first_sample_share_matches_paper(first: str, full: str, share: str) -> None:
+    gain = compute_gain_share(Fraction(first), Fraction(full))
+    assert gain is not None
+    assert f"{100 * float(gain):.1f}" == share
+
+
+def test_shared_core_is_kept_in_every_condition(finished_run: ChangingLetters) -> None:
+    all_, none, gold = (read_selection(finished_run, name) for name in CORE)
+    core = [e for e in all_ if e.state == "G"]
+    assert [e for e in gold if e.state == "G"] == core
+    assert {e.problem_id for e in none} == {e.problem_id for e in core}
+    assert len(none) == len(all_) == len(gold) > len(core) > 0
+
+
+def test_reports_unmatched_training_sets(finished_run: ChangingLetters, tmp_path: Path) -> None:
+    """Put other sealed sets in place of some: half of GapFT's slots, and none of the core."""
+    run = tmp_path / "run"
+    shutil.copytree(finished_run.folder / "r", run)
+    arms = [Arm(name, 13) for name in ("gapft", "gold", *CORE)]
+    view = View(RunDirectory.open(run), load_plugins(), arms)
+    assert [*SharedCore().faults(view), *GoldLabels().faults(view)] == []
+    for name, other in (("core_0", "half"), ("core_gold", "all"), ("gold", "half")):
+        files = [run / layout.selection_path(Arm(n, 13)) for n in (other, name)]
+        shutil.copy(*files)
+    faults = [*SharedCore().faults(view), *GoldLabels().faults(view)]
+    for words in (
+        ("core_0-seed13", "solved problems are missing"),
+        ("core_0-seed13 and core_2-seed13", "token_tolerance"),
+        ("core_2-seed13 and core_gold-seed13", "supervised_tokens"),
+        ("gapft-seed13 and gold-seed13", "target strings"),
+    ):
+        assert any(all(word in fault for word in words) for fault in faults), (words, faults)
+
+
+def test_dry_run_prints_paper_update_counts() -> None:
+    sizes = ["budget.n=913", "conditions.core_8.n=3046", "conditions.core_gold.n=3046"]
+    text = describe_dry_run(Options("controls/llama-reclor-core-added", overrides=sizes), None)
+    select_line = next(line for line in text.splitlines() if line.startswith("select"))
+    assert select_line.endswith("n = 913; N = 7304; J = 457")
+    assert "core_8 (core_depth, n = 3046, J = 1523), core_gold (n = 3046, J = 1523)" in select_line
 
 
 def test_gold_targets_name_their_origin(finished_run: ChangingLetters) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.command import succeed
+from tests.kit.report_tables import read_results
 
 PACKAGE = Path(__file__).parent / "example_plugin"
 
@@ -54,8 +55,9 @@ def test_run_uses_selector_section_and_experiment(installed_package: Path, tmp_p
         "--set", "experiments.answer_lengths={}", "--set", "executor.workers=1",
         env={"PYTHONPATH": str(installed_package)},
     )  # fmt: skip
-    report = (tmp_path / "run/report/report.md").read_text()
-    assert "Example section: 1 conditions were compared." in report
+    report = (tmp_path / "run/report/index.md").read_text()
+    assert "## Example section" in report
+    assert read_results(tmp_path / "run")["thanks"] == [{"compared": 1}]
     assert "## Answer lengths" in report
     assert (tmp_path / "run/answer_lengths/hardest_recovered-seed13.json").exists()
     assert (tmp_path / "run/selections/hardest_recovered-seed13.parquet").exists()

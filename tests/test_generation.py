@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from gapft_harness.core.records import GREEDY as GREEDY_INDEX
 from gapft_harness.core.records import Decoding, Problem
 from gapft_harness.core.streams import SampleStreams, derive_key
+from gapft_harness.outcomes.copies import CopyDetector
 from gapft_harness.stages.generation.chunks import DecodePhase
 from gapft_harness.stages.generation.generation import build_greedy_phase
-from gapft_harness.verdicts.copies import CopyDetector
 from tests.generated import generate_missing, read_response_files
 from tests.kit.scripted import SeededSampler
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections import Counter
 from pathlib import Path
@@ -11,11 +10,13 @@ from typing import Any
 import pytest
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.experiments.diversity import DiversityPart
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.bundled import list_bundled_recipes
 from gapft_harness.recipe.reading import check_recipe, load_recipe
 from gapft_harness.stages.experiment.loading import load_experiments
 from gapft_harness.training.plan import count_steps
+from tests.kit.part_tables import read_tables
 from tests.kit.planted_run import SEEDS, read_json, read_rows, write_planted_task
 
 BY = {"by": ["answer"]}
@@ -40,21 +41,15 @@ KEYS: dict[str, Any] = {
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("diversity") / "task"
     task = write_planted_task(folder, range(150), range(200, 260))
-    run = task.run("matched", **KEYS)
+    stages = ("search", "states", "select", "train", "audit")
+    run = task.run("matched", *(word for name in stages for word in ("--only", name)), **KEYS)
     task.verify("matched")
     return run
 
 
 @pytest.fixture(scope="module")
-def results(run: Path) -> dict[str, Any]:
-    return read_json(run / "report/results.json")
-
-
-@pytest.fixture(scope="module")
-def section(run: Path) -> str:
-    """The report's section, without the escapes of Markdown."""
-    text = (run / "report/report.md").read_text("utf-8").replace("\\", "")
-    return text.partition("## Matched diversity\n")[2].partition("\n## ")[0]
+def tables(run: Path) -> dict[str, list[dict[str, Any]]]:
+    return read_tables(run, DiversityPart())
 
 
 def read_selection(run: Path, condition: str, seed: int = 13) -> list[dict[str, Any]]:
@@ -70,59 +65,56 @@ def count_strata(run: Path, condition: str) -> Counter[str]:
     return Counter(answers[problem] for problem in problems)
 
 
-def test_sets_are_matched_by_strata(run: Path, results: dict[str, Any], section: str) -> None:
-    matched = results["matched_diversity"]
-    assert matched["strata"] == ["answer"]
-    assert list(matched["conditions"]) == list(MATCHED)
+def test_sets_are_matched_by_strata(run: Path, tables: dict[str, list[dict[str, Any]]]) -> None:
+    rows = {row["condition"]: row for row in tables["matched_diversity"]}
+    assert list(rows) == list(MATCHED)
     gapft = count_strata(run, "gapft")
-    for name, largest in matched["conditions"].items():
+    for name, row in rows.items():
         problems = 4 if name == "half" else 8
+        assert (row["problems"], row["exposures_each"]) == (problems, 8 // problems)
         own = count_strata(run, name)
         assert own.total() == problems
         apart = [abs(own[answer] - gapft[answer] * problems / 8) for answer in own | gapft]
-        assert max(apart) <= largest <= 1
+        assert max(apart) <= row["strata_most_apart"] <= 1
         sets = [read_selection(run, name, seed) for seed in SEEDS]
         assert sets[0] == sets[1], "all training seeds share the set of the selection seed"
     assert read_selection(run, "whole") == read_selection(run, "gapft")
-    new = matched["problems_not_gapfts"]
+    new = {name: row["problems_not_gapfts"] for name, row in rows.items()}
     assert [new[name] for name in ("gapft", "solved", "half", "drawn", "near")] == [0, 8, 0, 0, 0]
     assert 0 < new["uniform"] < 8
-    assert "| half | 4 × 2 | " in section
 
 
-def test_table_has_every_contrast(run: Path, results: dict[str, Any]) -> None:
-    with (run / "report/tables/matched_diversity.csv").open() as file:
-        rows = {row["condition"]: row for row in csv.DictReader(file)}
-    assert list(rows) == list(MATCHED)
-    assert (rows["half"]["problems"], rows["half"]["exposures_each"]) == ("4", "2")
+def test_rows_are_compared_with_source_gapft_and_uniform(
+    tables: dict[str, list[dict[str, Any]]],
+) -> None:
+    rows = {row["condition"]: row for row in tables["matched_diversity"]}
+    source = rows["gapft"]["pass_at_1"] - rows["gapft"]["minus_source"]
     for name, row in rows.items():
-        assert float(row["pass_at_1"]) == results["conditions"][name]["pass_at_1"]
-        for against in ("source", "gapft", "uniform"):
-            if name == against:
-                assert row[f"delta_minus_{against}"] == ""
+        references = {
+            "source": source,
+            **{other: rows[other]["pass_at_1"] for other in ("gapft", "uniform")},
+        }
+        for other, rate in references.items():
+            if name == other:
+                assert row[f"minus_{other}"] is None
                 continue
-            contrast = next(c for c in results["contrasts"] if {c["a"], c["b"]} == {name, against})
-            sign = 1 if contrast["a"] == name else -1
-            assert float(row[f"delta_minus_{against}"]) == sign * contrast["delta"]
-            ends = sorted(sign * end for end in contrast["ci95"])
-            assert [float(row[f"ci95_{end}_minus_{against}"]) for end in ("low", "high")] == ends
-    assert (run / "report/figures/matched_diversity.svg").exists()
+            assert row[f"minus_{other}"] == pytest.approx(row["pass_at_1"] - rate)
+            assert row[f"minus_{other}_low"] <= row[f"minus_{other}"] <= row[f"minus_{other}_high"]
 
 
 def test_tokens_differ_within_the_tolerances(
-    run: Path, results: dict[str, Any], section: str
+    run: Path, tables: dict[str, list[dict[str, Any]]]
 ) -> None:
     budgets = read_json(run / "manifest.json")["budgets"]
-    for field, key, tolerance in (
-        ("supervised_tokens", "supervised_tokens_apart", 2),
-        ("tokens", "processed_tokens_apart", 4),
+    rows = {row["tokens"]: row for row in tables["matched_diversity_tokens"]}
+    for field, name, tolerance in (
+        ("supervised_tokens", "supervised", 0.02),
+        ("tokens", "processed", 0.04),
     ):
-        spent = [budgets[f"{name}-seed13"][field] for name in MATCHED]
+        spent = [budgets[f"{condition}-seed13"][field] for condition in MATCHED]
         apart = (max(spent) - min(spent)) / max(spent)
-        assert results["matched_diversity"][key] == apart
-        assert 100 * apart <= tolerance
-        assert f"{100 * apart:.2f}%" in section
-        assert f"{tolerance}.00%" in section
+        assert rows[name] == {"tokens": name, "difference": apart, "tolerance": tolerance}
+        assert 0 < apart <= tolerance
 
 
 @pytest.mark.parametrize(

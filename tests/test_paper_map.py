@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,14 +18,12 @@ from gapft_harness.experiments.online import OnlinePart, OnlineRead
 from gapft_harness.experiments.scope import ScopePart, ScopeRead
 from gapft_harness.recipe.bundled import list_bundled_recipes, list_bundled_studies
 from gapft_harness.recipe.reading import load_recipe
-from gapft_harness.report.findings.computation import compute_findings
 from gapft_harness.report.reading.audits import VALID, OtherRule
 from gapft_harness.report.reading.inputs import PASS, LoadedPart, ReportInputs
-from gapft_harness.report.reading.published import PublishedValue, list_published
-from gapft_harness.report.results import build_results
-from gapft_harness.report.sections.paper import collect_figures
+from gapft_harness.report.reading.published import list_published
 from gapft_harness.study.recipe import read_study
 from gapft_harness.training.groups import Group
+from tests.kit.report_tables import build_results, find_row
 from tests.report import planted
 
 PAGE = (Path(__file__).parents[1] / "docs" / "recipes.md").read_text("utf-8")
@@ -102,8 +97,8 @@ def test_map_matches_recipes_and_commands() -> None:
     places = read_map()
     for name, file in list_bundled_recipes().items():
         for figure in list_published(load_recipe(file).model_dump(mode="json")):
-            keys, values, _ = places[figure.table][name]
-            assert f"`{figure.results_key}`" in keys
+            tables, values, _ = places[figure.table][name]
+            assert f"`{figure.kind.table}`" in tables
             assert (
                 f"{figure.subject}.{figure.quantity} {figure.format_value(figure.printed)}"
                 in values
@@ -121,9 +116,9 @@ def test_map_matches_recipes_and_commands() -> None:
 
 def test_map_has_means_of_the_study() -> None:
     places = read_map()
-    for place, key in (("Table 1", "`means.*.delta`"), ("Section 4.2", "`means.*.ci95`")):
-        keys, values, _ = places[place]["paper/main"]
-        assert key in keys
+    for place in ("Table 1", "Section 4.2"):
+        tables, values, _ = places[place]["paper/main"]
+        assert "`means`" in tables
         assert "gapft minus " in values
     assert "gold_again minus gold.changed 331" in places["Appendix A"]["controls/llama-logiqa"][1]
 
@@ -141,27 +136,16 @@ FIGURES = (
 )  # fmt: skip
 
 
-#: The paper's symbols for a budget, which are the keys of results.json.
-SYMBOLS = {
-    "n": "n", "exposures": "N", "tokens": "L", "supervised_tokens": "L_supervised", "steps": "J",
-}  # fmt: skip
-
-
 def build_planted_inputs() -> ReportInputs:
     """Build a run that has every quantity: repeated training, another rule, scope and GRPO."""
     inputs = replace(planted.build_replicate_inputs(), pool_recovered=(3,))
     # without time-outs, which the verifier audit leaves out and a Pass@1 counts
     passing = np.where(inputs.audit.deployed.passed, PASS, planted.FAIL).astype(np.uint8)
     inputs = replace(inputs, audit=planted.replace_decodes(inputs.audit, statuses=passing))
-    rule = OtherRule(
-        "other",
-        source=passing,
-        arms={trained.arm.name: trained.deployed.statuses for trained in inputs.arms},
-        answer_codes={
-            name: np.full_like(passing, VALID)
-            for name in ("", *(trained.arm.name for trained in inputs.arms))
-        },
-    )
+    statuses = {trained.arm.name: trained.deployed.statuses for trained in inputs.arms}
+    statuses["source"] = passing
+    answers = {name: np.full_like(passing, VALID) for name in statuses}
+    rule = OtherRule("other", statuses=statuses, answer_codes=answers)
     scope = ScopeRead({trained.arm: trained.deployed.passed for trained in inputs.arms}, None, "")
     groups = [[Group(1, "p", "G", (1.0, 1.0), (1, 1), True)]] * 3
     parts = (
@@ -173,53 +157,45 @@ def build_planted_inputs() -> ReportInputs:
     return replace(inputs, other_rule=rule, parts=parts, recipe=recipe)
 
 
-def read_value(content: Any, figure: PublishedValue) -> Any:
-    """Read a figure's value in results.json, at its key."""
-    for key in figure.results_key.split("."):
-        if key != "*":
-            content = content[key]
-        elif isinstance(content, dict) and set(content) == {"13", "21", "73"}:
-            return fmean(seed["budget"][SYMBOLS[figure.name]] for seed in content.values())
-        elif isinstance(content, dict):
-            content = content[figure.subject]
-        else:
-            content = next(row for row in content if {*figure.conditions} <= {*list_names(row)})
-    if isinstance(content, list):
-        return content[figure.name.endswith("high")]
-    return content[figure.name] if isinstance(content, dict) else content
-
-
-def list_names(row: Mapping[str, Any]) -> list[Any]:
-    """List the conditions that a row of results.json is about."""
-    return [row.get(key) for key in ("a", "b", "condition", "original")]
-
-
 def test_figures_beside_the_papers_are_those_of_the_results() -> None:
     inputs = build_planted_inputs()
-    findings = compute_findings(inputs)
-    content = json.loads(json.dumps(build_results(inputs, findings)))
-    figures = collect_figures(inputs, findings)
-    assert [f"{figure.subject}.{figure.quantity}" for figure in figures] == list(FIGURES)
-    for figure in figures:
-        value = read_value(content, figure)
-        if figure.name == "k_eq":
-            assert figure.format_value(figure.measured or 0).strip("≥") == value
-        elif figure.name == "changed":
-            assert figure.measured == pytest.approx(value / 3)
-        else:
-            factor = 1 if figure.is_count else 100
-            assert figure.measured == pytest.approx(factor * value), figure.results_key
-
-
-def test_search_figures_have_a_key_in_results() -> None:
-    inputs = build_planted_inputs()
-    content = build_results(inputs, compute_findings(inputs))
-    for name in (
-        *("pool.solved", "pool.recovered@1", "pool.verified@8", "audit.greedy", "audit.pass@4"),
-        *("audit.missed@8", "pool.G_of_GU@8"),
-    ):
-        subject, _, quantity = name.rpartition(".")
-        value: Any = content
-        for key in PublishedValue("Table 1", subject, quantity, 1.0).results_key.split("."):
-            value = value[key]
-        assert value is not None
+    results = build_results(inputs)
+    rows = {f"{row['of']}.{row['figure']}": row["here"] for row in results["paper"]}
+    assert list(rows) == list(FIGURES)
+    gapft = find_row(results["conditions"], condition="gapft")
+    states = find_row(results["decomposition"], condition="gapft")
+    seeds = [row for row in results["seeds"] if row["condition"] == "gapft"]
+    pair = find_row(results["contrasts"], a="gapft", b="uniform")
+    rule = find_row(results["other_rule"], model="gapft")
+    judged = find_row(results["other_rule_contrasts"], a="gapft", b="uniform")
+    shares = {
+        "gapft.pass_at_1": gapft["pass_at_1"],
+        "gapft.kappa_S": states["kappa_S"],
+        "gapft.rho_G": states["rho_G"],
+        "gapft minus uniform.delta": pair["delta"],
+        "gapft minus uniform.U": pair["term_U"],
+        "gapft minus uniform.ci95_low": pair["delta_low"],
+        "gapft minus uniform.ci95_high": pair["delta_high"],
+        "gapft minus source.delta": gapft["change"],
+        "gapft.other_rule_pass_at_1": rule["other_rule"],
+        "gapft.invalid": rule["invalid_share"],
+        "gapft minus uniform.other_rule_delta": judged["other_rule"],
+        "gapft minus uniform.other_rule_ci95_high": judged["other_rule_high"],
+        "gapft.kappa_S@8": states["kappa_S"],
+        "uniform.flat_solved_share": 1.0,
+    }
+    for name, value in shares.items():
+        assert rows[name] == pytest.approx(100 * value), name
+    counts = {
+        "gapft.k_eq": int(gapft["K_eq"]),
+        "gapft.n": seeds[0]["slots"],
+        "gapft.tokens": fmean(row["tokens"] for row in seeds),
+        "gapft.steps": seeds[0]["steps"],
+        "uniform minus gapft.changed": fmean(row["changed"] for row in results["replicates"]),
+    }
+    for name, value in counts.items():
+        assert rows[name] == pytest.approx(value), name
+    reversed_pair = {"Table 1": {"uniform minus gapft.delta": 1, "uniform minus gapft.ci95_low": 1}}
+    recipe = {**inputs.recipe, "paper": reversed_pair}
+    delta, low = (row["here"] for row in build_results(replace(inputs, recipe=recipe))["paper"])
+    assert (delta, low) == pytest.approx((-100 * pair["delta"], -100 * pair["delta_high"]))

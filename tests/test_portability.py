@@ -47,7 +47,7 @@ def test_compare_writes_same_files(tmp_path: Path) -> None:
     assert done.stdout.replace("blocked/", "usual/") == usual.stdout
     names = {path.name for path in (tmp_path / "usual").iterdir()}
     assert names == {path.name for path in (tmp_path / "blocked").iterdir()}
-    for name in ("results.json", "comparison.csv", "items.csv"):
+    for name in ("results.json", "tables/models.csv", "tables/items.csv"):
         assert (tmp_path / "usual" / name).read_bytes() == (
             tmp_path / "blocked" / name
         ).read_bytes()

@@ -157,7 +157,7 @@ def test_reports_dropped_problems_and_identical_samples(task: LettersTask) -> No
         model={"args": {"alike": True}},
     )
     manifest = run.manifest()
-    report = (run.path / "report/report.md").read_text("utf-8")
+    report = (run.path / "report/index.md").read_text("utf-8")
     for split, count in (("pool", 24), ("audit", 21)):
         warning = f"{split}: all 4 samples are the same on every one of {count} problems"
         assert any(warning in recorded for recorded in manifest["warnings"])

@@ -9,13 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from gapft_harness import decompose, open_run
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Response
 from gapft_harness.core.streams import SampleStreams
 from gapft_harness.gap.searched import read_run
-from gapft_harness.importing.job import import_split
-from gapft_harness.importing.rows import ImportChoice
 from gapft_harness.run_directory.evidence import read_evidence
 from gapft_harness.run_directory.tables import read_judged, read_states
 from gapft_harness.stages.verify.run import verify
@@ -91,11 +88,9 @@ def test_gap_counts_the_sampled_decode(task: LettersTask) -> None:
     assert run.splits["audit"].sizes == {"G": 0, "S": 21, "U": 0}
 
 
-def test_import_refuses_sampled_deployment(task: LettersTask, tmp_path: Path) -> None:
-    run = task.run("r", search={"k": 4, "deployment": SAMPLED}).path
-    choice = ImportChoice([str(tmp_path / "none.jsonl")]).to_arguments()
-    with pytest.raises(UserError, match=r"search\.deployment"):
-        import_split(str(run), "audit", choice, task.plugins)
+def test_logs_have_no_sampled_deployment(task: LettersTask) -> None:
+    with pytest.raises(UserError, match="deployment and responses"):
+        task.run("r", search={"deployment": SAMPLED, "responses": {"pool": ["r.jsonl"]}})
 
 
 @pytest.fixture(scope="module")
@@ -126,8 +121,9 @@ def test_change_is_decomposed_exactly(trained: Path) -> None:
     decodes = [[row["status"] for row in r if row["index"] == GREEDY] for r in rows]
     before, after = (statuses.count("pass") for statuses in decodes)
     gain = Fraction(after - before, len(decodes[0]))
-    assert decompose(open_run(run))["gapft"].terms.total == gain
     results = json.loads((run / "report/results.json").read_text("utf-8"))
+    changes = [row["delta"] for row in results["contrasts"] if row["b"] == "source"]
+    assert changes == [float(gain)]
     assert results["deployment"] == {"temperature": 1.2, "top_p": 1.0, "top_k": 0}
     page = (run / "report/report.md").read_text("utf-8")
     assert "greedy" not in page.partition("## Settings")[0].lower()

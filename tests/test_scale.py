@@ -121,52 +121,40 @@ def test_decodes_only_missing_scales(
 
 
 def test_reports_choices_and_their_effects(run: RunDirectory, planted: dict[str, Any]) -> None:
-    results = json.loads((run.path / "report/results.json").read_text("utf-8"))["scaling"]
+    results = json.loads((run.path / "report/results.json").read_text("utf-8"))
     audited = read_ids(run, "audit")
-    solved = [i for i in audited if planted["solved"](i)]
-    for entry in results["checkpoints"]:
-        name = f"{entry['condition']}-seed{entry['seed']}"
+    stated = pq.read_table(run.path / "audit/states.parquet").to_pylist()
+    for row in results["scaling"]:
+        name = f"{row['condition']}-seed{row['seed']}"
         scale = LOSSES[name][1]
-        assert entry["scale"] == scale
+        assert row["scale"] == scale
         for when, at in (("before", 1.0), ("after", scale)):
-            lost = sum(not planted["right"](name, at, i) for i in solved)
-            assert entry["audit"]["regressed"][when] == lost
-            assert entry["audit"]["rho_G"][when] == lost / len(solved)
-        stated = pq.read_table(run.path / "audit/states.parquet").to_pylist()
-        for when, at in (("before", 1.0), ("after", scale)):
-            for state in "SU":
-                failed = [row["problem_id"] for row in stated if row["state"] == state]
-                right = sum(planted["right"](name, at, i) for i in failed)
-                expected = right / len(failed) if failed else None
-                assert entry["audit"][f"kappa_{state}"][when] == expected, (name, state, when)
+            for state, rate in (("G", "rho_G"), ("S", "kappa_S"), ("U", "kappa_U")):
+                members = [entry["problem_id"] for entry in stated if entry["state"] == state]
+                right = sum(planted["right"](name, at, i) for i in members)
+                changed = len(members) - right if state == "G" else right
+                expected = changed / len(members) if members else None
+                assert row[f"{rate}_{when}"] == expected, (name, state, when)
+                assert state != "G" or row[f"audit_lost_{when}"] == changed
         for what, at in (("source", 0.0), ("trained", 1.0), ("fixed", 0.75), ("chosen", scale)):
             right = sum(planted["right"](name, at, i) for i in audited)
-            assert entry["audit"]["pass_at_1"][what] == right / len(audited)
-    environments = [entry["environment"] for entry in results["checkpoints"]]
+            assert row[f"pass_at_1_{what}"] == right / len(audited)
+    environments = [row["environment"] for row in results["scaling"]]
     assert environments == ["scaled/gapft"] * 2 + ["scaled/uniform"] * 2
-    gapft, uniform = (results["environments"][name] for name in dict.fromkeys(environments))
-    assert gapft["scales"] == {"0": 0, "0.25": 0, "0.5": 0, "0.75": 1, "1": 1}
-    assert uniform["scales"] == {"0": 1, "0.25": 1, "0.5": 0, "0.75": 0, "1": 0}
-    assert gapft["above_tolerance"] == {"before": 1, "after": 0}
-    assert uniform["above_tolerance"] == {"before": 1, "after": 0}
-    for name, entry in results["environments"].items():
-        members = [
-            c["audit"]["pass_at_1"] for c in results["checkpoints"] if c["environment"] == name
-        ]
+    gapft, uniform = results["scaling_environments"]
+    keys = ("scale_0", "scale_0.25", "scale_0.5", "scale_0.75", "scale_1")
+    assert [gapft[key] for key in keys] == [0, 0, 0, 1, 1]
+    assert [uniform[key] for key in keys] == [1, 1, 0, 0, 0]
+    for entry in (gapft, uniform):
+        assert (entry["above_before"], entry["above_after"]) == (1, 0)
+        members = [row for row in results["scaling"] if row["environment"] == entry["environment"]]
         for what in ("source", "fixed", "trained"):
-            mean = sum(m["chosen"] - m[what] for m in members) / 2
-            assert entry[f"against_{what}"]["mean"] == pytest.approx(mean, abs=1e-12)
-            low, high = entry[f"against_{what}"]["ci95"]
-            assert low <= mean <= high
-    report = (run.path / "report/report.md").read_text("utf-8")
-    assert (
-        "## Adapter scaling\n\nOf 4 checkpoints, 1 chose scale 1, 1 scale 0.75, 1 scale 0.25 and "
-        "1 scale 0. As trained, 2 lost more than 10% of the audit problems that the source solves; "
-        "at the chosen scale, 0."
-    ) in report
-    assert (run.path / "report/tables/scaling.csv").read_text().count("\n") == 5
-    assert (run.path / "report/tables/scaling_bounds.csv").read_text().count("\n") == 17
-    assert "| ρ_G | κ_S | κ_U |" in report.replace("\\", "")
+            gains = [row["pass_at_1_chosen"] - row[f"pass_at_1_{what}"] for row in members]
+            mean = entry[f"against_{what}"]
+            assert mean == pytest.approx(sum(gains) / 2, abs=1e-12)
+            assert entry[f"against_{what}_low"] <= mean <= entry[f"against_{what}_high"]
+    assert len(results["scaling_bounds"]) == 4 * len(SCALES)
+    assert "## Adapter scaling" in (run.path / "report/report.md").read_text("utf-8")
 
 
 def test_scales_to_zero_without_solved_calibration_problems(
@@ -185,13 +173,9 @@ def test_scales_to_zero_without_solved_calibration_problems(
         assert (content["scale"], content["solved"]) == (0.0, 0)
         assert [scale_facts["upper_bound"] for scale_facts in content["scales"]] == [1.0] * 4
         assert [scale_facts["rho_G"] for scale_facts in content["scales"]] == [None] * 4
-    report = (run.path / "report/report.md").read_text("utf-8")
-    assert "Of 4 checkpoints, 4 chose scale 0." in report
-    results = json.loads((run.path / "report/results.json").read_text("utf-8"))["scaling"]
-    assert results["environments"]["hopeless/gapft"]["against_source"] == {
-        "mean": 0.0,
-        "ci95": [0.0, 0.0],
-    }
+    results = json.loads((run.path / "report/results.json").read_text("utf-8"))
+    for entry in results["scaling_environments"]:
+        assert (entry["checkpoints"], entry["scale_0"], entry["against_source"]) == (2, 2, 0)
 
 
 def test_uses_the_recipes_tolerance_and_level(task: ScaledLetters) -> None:
@@ -234,37 +218,32 @@ def run_scaled_study(folder: Path, **cells: RunDirectory) -> dict[str, Any]:
 def test_study_pools_scaled_cells(task: ScaledLetters, run: RunDirectory, tmp_path: Path) -> None:
     other = task.scale("other", data={"pool_limit": 20})
     study = tmp_path / "study"
-    pooled = run_scaled_study(study, A=run, B=other)["scaling"]
+    pooled = run_scaled_study(study, A=run, B=other)
+    mean, *environments = pooled["scaling_environments"]
     # gapft and uniform have the same budget, so they are one environment
-    assert list(pooled["environments"]) == ["A/gapft", "B/gapft"]
-    assert pooled["mean"]["environments"] == ["A/gapft", "B/gapft"]
-    assert pooled["mean"]["checkpoints"] == 4
+    assert [row["environment"] for row in environments] == ["A/gapft", "B/gapft"]
+    assert (mean["environment"], mean["checkpoints"]) == ("mean", 4)
     means = []
-    for name, cell in (("A", run), ("B", other)):
-        results = json.loads((cell.path / "report/results.json").read_text("utf-8"))["scaling"]
-        own = results["environments"][f"{cell.recipe.name}/gapft"]
-        in_study = pooled["environments"][f"{name}/gapft"]
-        assert in_study["environments"] == [f"{name}/gapft"]
-        assert in_study.keys() == own.keys()
-        for key in own.keys() - {"environments"}:
-            if isinstance(own[key], dict) and "mean" in own[key]:  # names decide the random streams
-                assert in_study[key]["mean"] == own[key]["mean"], key
-            else:
+    for in_study, cell in zip(environments, (run, other), strict=True):
+        results = json.loads((cell.path / "report/results.json").read_text("utf-8"))
+        own = results["scaling_environments"][0]
+        assert own["environment"] == f"{cell.recipe.name}/gapft"
+        for key in own.keys() - {"environment"}:
+            if not key.endswith(("_low", "_high")):  # names decide the random streams
                 assert in_study[key] == own[key], key
-        means.append(own["against_source"]["mean"])
-    assert pooled["mean"]["against_source"]["mean"] == pytest.approx(sum(means) / 2)
-    tables = {path.name for path in (study / "report/tables").iterdir()}
-    assert {"scaling.csv", "scaling_bounds.csv"} <= tables
-    assert "mean of 2" in (study / "report/report.md").read_text("utf-8")
+        means.append(own["against_source"])
+    assert mean["against_source"] == pytest.approx(sum(means) / 2)
+    assert {row["environment"] for row in pooled["scaling"]} == {"A/gapft", "B/gapft"}
     assert verify_study(study, task.plugins).differences == []
-    again = run_scaled_study(tmp_path / "again", B=other, A=run)["scaling"]
-    assert again == pooled
+    again = run_scaled_study(tmp_path / "again", B=other, A=run)
+    for table in ("scaling_environments", "scaling", "scaling_bounds"):
+        assert again[table] == pooled[table]
 
 
 def test_study_pools_every_budget_of_a_cell(task: ScaledLetters, tmp_path: Path) -> None:
     run = task.scale("budgets", conditions={"gapft": {}, "uniform": {"n": 3}})
-    pooled = run_scaled_study(tmp_path / "study", A=run)["scaling"]
-    assert pooled["mean"]["environments"] == ["A/gapft", "A/uniform"]
+    pooled = run_scaled_study(tmp_path / "study", A=run)["scaling_environments"]
+    assert [row["environment"] for row in pooled] == ["mean", "A/gapft", "A/uniform"]
 
 
 def test_study_rejects_different_scaling_rules(
@@ -294,26 +273,26 @@ def test_state_experiments_use_scaled_adapters(tmp_path: Path) -> None:
         for choice in read_scaling_choices(run)
     }
     assert len(set(scales.values()) - {1.0}) > 1, "some scales differ from 1"
+    source = pq.read_table(run.path / "audit/states.parquet")["state"].to_pylist().count("G") / 30
+    stability = {(row["condition"], row["quantity"]): row for row in results["stability"]}
+    differing = 0
     for condition in ("gapft", "uniform"):
-        rates = []
-        for seed in (13, 21):
-            arm = Arm(condition, seed)
-            if scale := scales[arm.name]:
+        arms = [Arm(condition, seed) for seed in (13, 21)]
+        rates = {1.0: {}, 0.0: dict.fromkeys(arms, source)}
+        for arm in arms:
+            for scale in {1.0, scales[arm.name]} - {0.0}:
                 path = run.path / layout.scaled_decisions_path(arm, scale)
-                rates.append(pq.read_table(path)["status"].to_pylist().count("pass") / 30)
-            else:
-                rates.append(results["source"]["pass_at_1"])
-        gain = sum(rates) / 2 - results["source"]["pass_at_1"]
-        lines = [line for line in results["scope"]["lines"] if line["condition"] == condition]
-        assert [line["net_gain"] for line in lines] == [pytest.approx(gain, abs=1e-12)] * 2
-        moved = results["stability"]["conditions"][condition]["total_gain"]
-        assert moved["mean"] == pytest.approx(gain, abs=1e-12)
-    assert results["scope"]["adapters"] == results["stability"]["adapters"] == "scaled"
-    assert any(
-        results["conditions"][line["condition"]]["pass_at_1"] - results["source"]["pass_at_1"]
-        != pytest.approx(line["net_gain"])
-        for line in results["scope"]["lines"]
-    ), "the trained models have other decisions"
+                statuses = pq.read_table(path)["status"].to_pylist()
+                rates.setdefault(scale, {})[arm] = statuses.count("pass") / 30
+        gain = sum(rates[scales[arm.name]][arm] for arm in arms) / 2 - source
+        differing += gain != pytest.approx(sum(rates[1.0].values()) / 2 - source)
+        lines = [row for row in results["scope"] if row["condition"] == condition]
+        assert [row["net_gain"] for row in lines] == [pytest.approx(gain, abs=1e-12)] * 2
+        assert {row["adapters"] for row in lines} == {"scaled"}
+        moved = stability[condition, "total_gain"]["mean"]
+        assert moved == pytest.approx(gain, abs=1e-12)
+    assert differing, "the trained models have other decisions"
+    assert results["stability_agreement"][0]["adapters"] == "scaled"
     assert finished_run.find_differences() == []
 
 

@@ -12,9 +12,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from gapft_harness.experiments.scope import ScopePart
 from gapft_harness.stages.verify.run import verify
 from tests.kit.command import succeed
 from tests.kit.local_tasks import build_task
+from tests.kit.part_tables import read_tables
 
 CONDITIONS, SEEDS, SETS, K = ("gapft", "uniform"), (13, 21), 4, 3
 #: Samples of the search: two sets and part of the third. The audit draws the rest.
@@ -202,70 +204,70 @@ class Sealed:
 
 
 def test_stability_matches_sealed_verdicts(folder: Path) -> None:
-    stability, sealed = read_results(folder)["stability"], Sealed(folder)
+    results, sealed = read_results(folder), Sealed(folder)
     sets = [{p: sealed.state(p, K * i, K * i + K) for p in sealed.gold} for i in range(SETS)]
     failed = [p for p in sealed.gold if sets[0][p] != "G"]
-    assert stability["source_failures"] == len(failed)
-    changing = [
-        p for p in failed if len({condition_stability[p] for condition_stability in sets}) == 2
-    ]
-    assert stability["unstable_share"] == len(changing) / len(failed)
+    (agreement,) = results["stability_agreement"]
+    assert agreement["source_failures"] == len(failed)
+    changing = [p for p in failed if len({states[p] for states in sets}) == 2]
+    assert agreement["unstable_share"] == len(changing) / len(failed)
     pairs = [*combinations(sets, 2)]
     agreeing = sum(a[p] == b[p] for a, b in pairs for p in failed)
-    assert stability["agreement"] == agreeing / (len(pairs) * len(failed))
+    assert agreement["agreement"] == agreeing / (len(pairs) * len(failed))
     overlaps = [
         Fraction(sum(a[p] == b[p] == "S" for p in failed), sum("S" in (a[p], b[p]) for p in failed))
         for a, b in pairs
     ]
-    assert stability["S_jaccard"] == float(sum(overlaps) / len(pairs))
+    assert agreement["S_jaccard"] == float(sum(overlaps) / len(pairs))
+    for row, states in zip(results["stability_sets"], sets, strict=True):
+        assert [row[state] for state in "GSU"] == [[*states.values()].count(s) for s in "GSU"]
     recovered = [[p for p in failed if by[p] == "S"] for by in sets]
+    rows = {(row["condition"], row["quantity"]): row for row in results["stability"]}
     unlike = 0
     for condition in CONDITIONS:
-        condition_stability = stability["conditions"][condition]
+        flow = rows[condition, "S_flow"]
         by_seed = [[sealed.right(condition, s, (seed,)) for s in recovered] for seed in SEEDS]
         ranges = [max(values) - min(values) for values in by_seed]
-        assert condition_stability["largest_flow_range_of_a_seed"] == float(max(ranges))
+        assert flow["seed_range"] == float(max(ranges))
         unlike += min(ranges) < max(ranges)
         flows = [sealed.right(condition, s) for s in recovered]
-        assert condition_stability["S_flow"]["sets"] == [*map(float, flows)]
-        assert condition_stability["S_flow"]["range"] == float(max(flows) - min(flows)) > 0
-        assert condition_stability["S_flow"]["mean"] == float(sum(flows) / SETS)
+        assert [flow[f"set_{i}"] for i in range(1, SETS + 1)] == [*map(float, flows)]
+        assert flow["range"] == float(max(flows) - min(flows)) > 0
+        assert flow["mean"] == float(sum(flows) / SETS)
         for name in ("total_gain", "G_regression", "combined_correction"):
-            assert condition_stability[name]["range"] == 0
-        of_contrasts = next(
-            c
-            for c in read_results(folder)["contrasts"]
-            if (c["a"], c["b"]) == (condition, "source")
+            assert rows[condition, name]["range"] == 0
+        gain = sealed.right(condition, [*sealed.gold]) - Fraction(
+            len(sealed.gold) - len(failed), len(sealed.gold)
         )
-        assert condition_stability["total_gain"]["mean"] == of_contrasts["delta"]
+        assert rows[condition, "total_gain"]["mean"] == float(gain)
     assert unlike, "the largest range is no other seed's"
 
 
-def test_scope_lines_match_nested_budgets(folder: Path) -> None:
-    scope, sealed = read_results(folder)["scope"], Sealed(folder)
-    assert [(x["condition"], x["K"]) for x in scope["lines"]] == [
+def test_scope_rows_match_nested_budgets(folder: Path) -> None:
+    tables, sealed = read_tables(folder / "run", ScopePart()), Sealed(folder)
+    assert [(row["condition"], row["K"]) for row in tables["scope"]] == [
         (condition, k) for condition in CONDITIONS for k in (K, SEARCHED)
     ]
-    for line in scope["lines"]:
-        states = {p: sealed.state(p, 0, line["K"]) for p in sealed.gold}
-        for state in "GSU":
-            assert line["states"][state] == sum(value == state for value in states.values())
-        recovered = [p for p in states if states[p] == "S"]
-        share = sealed.right(line["condition"], recovered)
-        assert line["kappa_S"] == float(share * len(states) / len(recovered))
-        assert line["p_S"] == len(recovered) / len(states)
-    whole = [x for x in scope["lines"] if x["K"] == SEARCHED]
-    assert scope["no_null_rates"] is None
-    for line in whole:
-        main = read_results(folder)["conditions"][line["condition"]]
-        assert (line["kappa_S"], line["rho_G"]) == (main["kappa_S"], main["rho_G"])
+    for row in tables["scope"]:
+        states = {p: sealed.state(p, 0, row["K"]) for p in sealed.gold}
+        sizes = {state: sum(value == state for value in states.values()) for state in "GSU"}
+        assert {state: row[state] for state in "GSU"} == sizes
+        assert row["unstable"] == ", ".join(state for state in "GSU" if sizes[state] < 30)
+        assert row["p_S"] == sizes["S"] / len(states)
+        for key, state in (("kappa_S", "S"), ("kappa_U", "U"), ("rho_G", "G")):
+            members = [p for p in states if states[p] == state]
+            rate = sealed.right(row["condition"], members) * len(states) / len(members)
+            assert row[key] == pytest.approx(float(1 - rate if state == "G" else rate))
+        net = row["p_S"] * row["kappa_S"] * len(states) + sizes["U"] * row["kappa_U"]
+        assert row["net_gain"] * len(states) == pytest.approx(net - sizes["G"] * row["rho_G"])
+    assert "scope_no_null_rates" not in tables
 
 
 def test_null_rates_match_shuffled_answers(folder: Path) -> None:
     """Compare null rates with plain shuffles of the sealed answers."""
-    scope, sealed = read_results(folder)["scope"], Sealed(folder)
+    tables, sealed = read_tables(folder / "run", ScopePart()), Sealed(folder)
     rng = random.Random(1)
-    for line in scope["lines"]:
+    for line in tables["scope"]:
         for state in "SU":
             members = sorted(p for p in sealed.gold if sealed.state(p, 0, line["K"]) == state)
             rates = []
@@ -300,17 +302,16 @@ def test_unusable_verifier_answers_give_no_null_rates(
 ) -> None:
     run_folder = write_files(tmp_path / "made", verifier)
     succeed(*build_command(), cwd=run_folder)
-    assert why in read_results(run_folder)["scope"]["no_null_rates"]
-    assert {x["null_S"] for x in read_results(run_folder)["scope"]["lines"]} == {None}
+    tables = read_tables(run_folder / "run", ScopePart())
+    assert why in tables["scope_no_null_rates"][0]["reason"]
+    assert {row["null_S"] for row in tables["scope"]} == {None}
 
 
 def test_unusable_arm_answers_cost_only_the_null_rates(tmp_path: Path) -> None:
     run_folder = write_files(tmp_path / "made", "brackets")
     succeed(*build_command("--set", "model.backend=bracketed"), cwd=run_folder)
+    tables = read_tables(run_folder / "run", ScopePart())
     why = "decisions/gapft-seed13.parquet: answers cannot be redistributed"
-    assert why in read_results(run_folder)["scope"]["no_null_rates"]
-    page = (run_folder / "run/report/report.md").read_text().replace("\\", "")
-    section = page.partition("## Scope matrix")[2].partition("\n## ")[0]
-    assert "No null rates: " in section
-    assert why in section
+    assert why in tables["scope_no_null_rates"][0]["reason"]
+    assert len(tables["scope"]) == 2 * len(CONDITIONS)
     assert verify(run_folder / "run", [str(run_folder / "plugin.py")]).differences == []

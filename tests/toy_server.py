@@ -95,7 +95,7 @@ LETTERS = 12
 
 def respond(body: dict[str, Any], adapter: str = "") -> str:
     """Return the toy model's text: up to 12 letters, the same for the same prompt and seed."""
-    is_greedy = body["temperature"] == 0 or body.get("top_k") == 1
+    is_greedy = body["temperature"] == 0 or body.get("top_k") == 1 or body.get("top_p", 1) < 0.01
     drawn = "greedy" if is_greedy else f"{body['seed']} {body['temperature']}"
     prompt = json.dumps(body.get("messages", body.get("prompt")))
     digest = hashlib.sha256(f"{adapter}|{prompt}|{drawn}".encode()).digest()

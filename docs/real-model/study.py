@@ -20,15 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapft_harness import open_run
-from gapft_harness.analysis.bootstrap import Interval, compute_interval, draw_replicates
-from gapft_harness.analysis.decomposition import decompose, pool_counts
+from gapft_harness.analysis.decomposition import by_state
+from gapft_harness.analysis.estimate import Estimate, estimate_mean
+from gapft_harness.analysis.resampling import Scores, resample
 from gapft_harness.core.streams import Stream
-from gapft_harness.report.figures import render_figure
-from gapft_harness.report.figures.contrasts import forests
+from gapft_harness.presentation.figures import forest
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER.parent / "real-model.md"
-FIGURE = FOLDER.parent / "images" / "real-model.png"
+FIGURE = FOLDER.parent / "images" / "real-model.svg"
 SOURCE = "source"
 #: The condition of the gate, and its smallest gain.
 GATE, GATE_GAIN = "all_verified", 0.05
@@ -131,47 +131,48 @@ class Study:
             return [self.models[SOURCE]]
         return [self.models[f"{condition}-seed{seed}"] for seed in self.seeds[condition]]
 
-    def change(self, condition: str, minus: str = SOURCE, members: Any = slice(None)) -> Estimate:
-        """Estimate the difference of two conditions' Pass@1 on some problems."""
+    def change(self, condition: str, minus: str = SOURCE, members: Any = slice(None)) -> Difference:
+        """Difference the difference of two conditions' Pass@1 on some problems."""
         return self.estimate(
             lambda name: self.passed[name][:, members], condition, minus, self.ids[members]
         )
 
     def estimate(
         self, values: Callable[[str], Passed], a: str, b: str, ids: NDArray[np.str_]
-    ) -> Estimate:
-        """Estimate a mean over draws and problems, of a minus b, with the report's bootstrap."""
+    ) -> Difference:
+        """Difference a mean over draws and problems, of a minus b, with the report's bootstrap."""
         seeds = max(self.seeds[a], self.seeds[b], key=len)  # the source has one row
-        rows = [np.broadcast_to(values(name), (len(seeds), len(ids))) for name in (a, b)]
-        drawn = draw_replicates(
-            np.stack(rows),
-            np.zeros(len(ids), dtype=bool),
-            item_ids=ids,
-            seeds=np.array(seeds),
+        shape = len(seeds), len(ids)
+        rows = {
+            "a": np.broadcast_to(values(a), shape),
+            "b": np.broadcast_to(values(b), shape),
+        }
+        resampled = resample(
+            Scores(rows, np.array(seeds), ids),
             replicates=REPLICATES,
             stream=Stream(0, "report/bootstrap"),
         )
-        replicates = (drawn.conditions[:, 0] - drawn.conditions[:, 1]) / drawn.decisions
-        return Estimate(float(rows[0].mean() - rows[1].mean()), replicates)
+        replicates = resampled.subtract("a", "b") / resampled.scores.decisions
+        return Difference(float(rows["a"].mean() - rows["b"].mean()), replicates)
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class Difference:
     """A difference of Pass@1 as a fraction, with its bootstrap replicates."""
 
     value: float
     replicates: NDArray[np.float64]
 
     @property
-    def interval(self) -> Interval:
-        """The 95% percentile interval."""
-        return compute_interval(self.replicates)
+    def estimate(self) -> Estimate:
+        """The difference with its 95% percentile interval."""
+        return estimate_mean(self.value, self.replicates)
 
-    def __sub__(self, other: Estimate) -> Estimate:
-        return Estimate(self.value - other.value, self.replicates - other.replicates)
+    def __sub__(self, other: Difference) -> Difference:
+        return Difference(self.value - other.value, self.replicates - other.replicates)
 
     def __str__(self) -> str:
-        low, high = (f"{100 * bound:+.1f}" for bound in (self.interval.low, self.interval.high))
+        low, high = (f"{100 * bound:+.1f}" for bound in (self.estimate.low, self.estimate.high))
         return f"{100 * self.value:+.1f} [{low}, {high}]".replace("-", "−")
 
 
@@ -200,12 +201,13 @@ class Prediction:
     """A prediction, its estimate, and whether it holds for a difference of either sign."""
 
     text: str
-    estimate: Estimate
+    difference: Difference
     either_sign: bool = False
 
     def judge(self, negligible: float) -> str:
         """Compare the interval with 0 and with the smallest difference that matters."""
-        low, high = self.estimate.interval.low, self.estimate.interval.high
+        estimate = self.difference.estimate
+        low, high = estimate.low, estimate.high
         if low > 0 or (self.either_sign and high < 0):
             return "**supported**"
         if high < negligible and (not self.either_sign or low > -negligible):
@@ -214,7 +216,7 @@ class Prediction:
 
 
 def predict(study: Study) -> list[Prediction]:
-    """Estimate each prediction."""
+    """Difference each prediction."""
 
     def find_regressions(condition: str) -> Passed:
         return (study.states == "G") & ~study.passed[condition]
@@ -245,14 +247,14 @@ def predict(study: Study) -> list[Prediction]:
 def render(study: Study) -> dict[str, str]:
     """Render the page's parts as Markdown, by name."""
     gate = study.change(GATE)
-    passed_gate = gate.value >= GATE_GAIN and gate.interval.low > 0
+    passed_gate = gate.value >= GATE_GAIN and gate.estimate.low > 0
     negligible = NEGLIGIBLE * gate.value
     gate_text = (
         f"`{GATE}` gains {gate} points, so the gate is {'' if passed_gate else '**not** '}passed"
         + (f" and δ = {100 * negligible:.1f} points." if passed_gate else ".")
     )
     outcomes = [
-        (p.text, p.judge(negligible) if passed_gate else "uninformative", p.estimate)
+        (p.text, p.judge(negligible) if passed_gate else "uninformative", p.difference)
         for p in predict(study)
     ]
     (_, against_uniform, uniform), (_, against_replay, replay), *_ = outcomes
@@ -285,7 +287,7 @@ def _render_condition(study: Study, name: str) -> list[object]:
     if name == SOURCE:
         shares += ["–"] * 4
     else:
-        parts = pool_counts([decompose(study.states, row) for row in study.passed[name]])
+        parts = by_state(study.states, study.passed[name])
         rates = (parts.kappa_s, parts.kappa_u, parts.rho_g)
         shares += [str(study.change(name))]
         shares += ["–" if rate is None else f"{100 * float(rate):.1f}" for rate in rates]
@@ -325,16 +327,11 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "\n".join(f"|{'|'.join(map(str, line))}|" for line in lines)
 
 
-def draw(study: Study) -> bytes:
-    """Draw the changes against the source and the predicted differences, as PNG."""
-
-    def build_row(label: str, estimate: Estimate) -> tuple[str, float, Interval]:
-        return label, estimate.value, estimate.interval
-
-    against_source = [build_row(name, study.change(name)) for name in study.conditions]
-    predicted = [build_row(p.text, p.estimate) for p in predict(study)]
-    panels = {"Against the source model": against_source, "Predictions": predicted}
-    return render_figure(PAGE.stem, lambda: forests(panels)).png
+def draw(study: Study) -> str:
+    """Draw the changes against the source and the predicted differences, as SVG."""
+    changes = [(f"{name} minus source", study.change(name).estimate) for name in study.conditions]
+    predicted = [(p.text, p.difference.estimate) for p in predict(study)]
+    return forest([*changes, *predicted], "points of Pass@1")
 
 
 def insert_parts(page: str, parts: dict[str, str]) -> str:
@@ -356,7 +353,7 @@ def main() -> None:
         case ["page"]:
             study = load()
             PAGE.write_text(insert_parts(PAGE.read_text(), render(study)))
-            FIGURE.write_bytes(draw(study))
+            FIGURE.write_text(draw(study))
         case _:
             raise SystemExit(__doc__)
 

@@ -6,7 +6,6 @@ it holds exactly on any audit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -136,43 +135,33 @@ def partition(
     return np.where(deployment_passed, "G", np.where(samples_passed.any(axis=1), "S", "U"))
 
 
-def decompose(states: NDArray[np.str_], passed: NDArray[np.bool_]) -> Decomposition:
-    """Count the changes of one trained model by source state.
+def by_state(states: NDArray[np.str_], passed: NDArray[np.bool_]) -> Decomposition:
+    """Count the changes of a trained model by source state; over seeds, the counts are summed.
 
     Args:
         states: shape (P,), ``G``, ``S`` or ``U`` under the source model.
-        passed: shape (P,), V of the trained model's decode.
+        passed: shape (P,) or (S, P), V of the trained model's decode under each seed.
 
     Raises:
         ValueError: there is no problem, shapes differ, or a state is unknown.
     """
-    if states.shape != passed.shape or not passed.size:
+    if passed.ndim > 2 or states.shape != passed.shape[-1:] or not passed.size:
         raise ValueError(
             f"expected one state and one decision per problem, found shapes {states.shape} and "
             f"{passed.shape}"
         )
-    members = {name: states == name for name in ("G", "S", "U")}
-    if sum(int(mask.sum()) for mask in members.values()) != states.size:
-        raise ValueError(f"states must be G, S or U, found {sorted(set(states.tolist()))}")
-    return Decomposition(
-        n_g=int(members["G"].sum()),
-        n_s=int(members["S"].sum()),
-        n_u=int(members["U"].sum()),
-        regressed_g=int((members["G"] & ~passed).sum()),
-        corrected_s=int((members["S"] & passed).sum()),
-        corrected_u=int((members["U"] & passed).sum()),
+    if unknown := {*states.tolist()} - {"G", "S", "U"}:
+        raise ValueError(f"states must be G, S or U, found {sorted(unknown)}")
+    solved, recovered, missed = (
+        np.broadcast_to(states == state, passed.shape) for state in ("G", "S", "U")
     )
-
-
-def pool_counts(parts: Sequence[Decomposition]) -> Decomposition:
-    """Sum counts over the seeds of a condition, so that rates and terms become their means."""
     return Decomposition(
-        sum(part.n_g for part in parts),
-        sum(part.n_s for part in parts),
-        sum(part.n_u for part in parts),
-        sum(part.regressed_g for part in parts),
-        sum(part.corrected_s for part in parts),
-        sum(part.corrected_u for part in parts),
+        n_g=int(solved.sum()),
+        n_s=int(recovered.sum()),
+        n_u=int(missed.sum()),
+        regressed_g=int((solved & ~passed).sum()),
+        corrected_s=int((recovered & passed).sum()),
+        corrected_u=int((missed & passed).sum()),
     )
 
 
@@ -180,3 +169,16 @@ def find_unstable_states(n_g: int, n_s: int, n_u: int) -> tuple[State, ...]:
     """Find the states whose rates are based on fewer than ``STABLE_ITEMS`` audit problems."""
     sizes: tuple[tuple[State, int], ...] = (("G", n_g), ("S", n_s), ("U", n_u))
     return tuple(name for name, size in sizes if size < STABLE_ITEMS)
+
+
+def compute_gain_share(gain: Fraction, full: Fraction) -> Fraction | None:
+    """Compute a gain over the source as a share of the gain of a larger budget.
+
+    Args:
+        gain: the gain of the smaller budget.
+        full: the gain of the larger budget.
+
+    Returns:
+        The share, which may be negative or above 1; None if the larger budget has no gain.
+    """
+    return gain / full if full > 0 else None

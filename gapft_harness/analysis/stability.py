@@ -7,7 +7,7 @@ models stay fixed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
@@ -15,13 +15,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.analysis.decomposition import (
-    Decomposition,
-    decompose,
-    find_unstable_states,
-    pool_counts,
-)
-from gapft_harness.core.records import State
+from gapft_harness.analysis.decomposition import Decomposition, by_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,30 +107,16 @@ def measure_agreement(states: NDArray[np.str_]) -> PartitionAgreement | None:
     )
 
 
-def decompose_partitions(
-    states: NDArray[np.str_], passed: NDArray[np.bool_]
-) -> list[list[Decomposition]]:
-    """Decompose the change of each trained model under every partition.
-
-    Args:
-        states: shape (W, P), the source states by partition.
-        passed: shape (S, P), V of each seed's decode.
-
-    Returns:
-        The decompositions by partition, then by seed.
-    """
-    return [[decompose(partition, decisions) for decisions in passed] for partition in states]
-
-
-def compute_spreads(by_partition: Sequence[Sequence[Decomposition]]) -> dict[str, Spread]:
+def compute_spreads(states: NDArray[np.str_], passed: NDArray[np.bool_]) -> dict[str, Spread]:
     """Compute the values of all ``QUANTITIES`` under every partition, means over seeds.
 
     Args:
-        by_partition: the result of ``decompose_partitions``.
+        states: shape (W, P), the source states by partition.
+        passed: shape (P,) or (S, P), V of each seed's decode.
     """
-    pooled = [pool_counts(seeds) for seeds in by_partition]
+    parts = [by_state(partition, passed) for partition in states]
     return {
-        name: Spread(tuple(quantity(part) for part in pooled))
+        name: Spread(tuple(quantity(part) for part in parts))
         for name, quantity in QUANTITIES.items()
     }
 
@@ -144,53 +124,3 @@ def compute_spreads(by_partition: Sequence[Sequence[Decomposition]]) -> dict[str
 def _compute_jaccard(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> Fraction:
     either = int((a | b).sum())
     return Fraction(int((a & b).sum()), either) if either else Fraction(1)
-
-
-# The decomposition of a fixed trained model at several search budgets.
-#
-# It has the columns of the paper's table "Logic Scope Matrix and Answer-Redistribution Control".
-# In the paper, each K has its own models, trained at that K. Here the budgets are nested: they are
-# the first K samples of one search, and the trained model does not depend on K.
-
-
-@dataclass(frozen=True, slots=True)
-class ScopeRow:
-    """One model at one search budget.
-
-    Attributes:
-        k: K.
-        sizes: audit problems in G, S and U.
-        mean: counts summed over seeds, so that its rates and terms are means over seeds.
-    """
-
-    k: int
-    sizes: tuple[int, int, int]
-    mean: Decomposition
-
-    @property
-    def p_s(self) -> Fraction:
-        """The share of audit problems in S; the gain from correcting S cannot exceed it."""
-        return Fraction(self.sizes[1], sum(self.sizes))
-
-    @property
-    def net_gain(self) -> Fraction:
-        """Pass@1 minus the source's Pass@1; for a fixed model it is the same at every K."""
-        return self.mean.terms.total
-
-    @property
-    def unstable(self) -> tuple[State, ...]:
-        """States whose rates are based on few problems; reports mark them."""
-        return find_unstable_states(*self.sizes)
-
-
-def compute_scope_row(k: int, states: NDArray[np.str_], passed: NDArray[np.bool_]) -> ScopeRow:
-    """Compute the row of one search budget.
-
-    Args:
-        k: K.
-        states: shape (P,), the source states by the first K samples.
-        passed: shape (S, P), V of each seed's decode.
-    """
-    (by_seed,) = decompose_partitions(states[None], passed)
-    g, s, u = (int((states == name).sum()) for name in ("G", "S", "U"))
-    return ScopeRow(k, (g, s, u), pool_counts(by_seed))

@@ -11,8 +11,8 @@ from typing import Any
 
 from gapft_harness.core.records import Problem
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import render_chat
+from gapft_harness.presentation.content import format_duration
 from gapft_harness.recipe.recipe import Recipe, resolve_model_args
-from gapft_harness.report.rendering.wording import format_duration
 
 #: Seconds of one measurement, and rows of a pass over prompts or training sequences.
 _SECONDS, _ROWS = 0.05, 512

@@ -12,13 +12,12 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from gapft_harness.cli.options import Form
-from gapft_harness.report.rendering.document import Document
-from gapft_harness.report.rendering.wording import format_duration
+from gapft_harness.presentation.content import format_duration
+from gapft_harness.presentation.page import Page
 
 #: First word of a job's label -> (unit that it counts, activity before the first count).
 _JOB_WORDS = {
     "read": ("tasks", "reading"),
-    "import": ("responses", "reading the files"),
     "search": ("responses", "loading data and model"),
     "train": ("steps", "loading the model"),
     "scale": ("adapters", "choosing"),
@@ -29,7 +28,7 @@ _JOB_WORDS = {
 }
 
 #: Jobs that judge their own responses: after the responses, they count verdicts from 0.
-_JOBS_WITH_VERDICTS = ("import", "search", "audit", "sample", "decode")
+_JOBS_WITH_VERDICTS = ("search", "audit", "sample", "decode")
 
 #: Seconds between two lines on the same job if standard error is not a terminal.
 _LINE_INTERVAL_S = 60.0
@@ -41,26 +40,21 @@ _MIN_JUDGING_S = 2.0
 _MIN_WIDTH_FOR_BARS = 100
 
 
-def print_document(document: Document, *lines: str, form: Form = "terminal") -> None:
-    """Print a document and further lines to standard output; ignore a closed pipe.
+def print_page(page: Page, *lines: str, form: Form = "terminal") -> None:
+    """Print a page and further lines to standard output; ignore a closed pipe.
 
     Args:
-        document: the document.
-        lines: printed after it. For a form other than the terminal's they go to standard error,
-            so that standard output contains the document alone.
-        form: how the document is written.
+        page: the page.
+        lines: printed after it, on standard error for a form other than the terminal's.
+        form: how the page is written.
     """
     import typer
 
-    from gapft_harness.report.rendering import terminal
-
     with contextlib.suppress(BrokenPipeError, SystemExit):  # rich exits with 1
         if form == "terminal":
-            terminal.print_sections(document.sections, Console(highlight=False))
+            page.print(Console(highlight=False))
         else:
-            typer.echo(
-                document.to_markdown() if form == "markdown" else document.to_json(), nl=False
-            )
+            typer.echo(page.to_markdown() if form == "markdown" else page.to_json(), nl=False)
         for line in lines:
             typer.echo(line, err=form != "terminal")
 
@@ -177,7 +171,7 @@ class Display:
 
     def print_message(self, line: str) -> None:
         """Print a sentence of a stage, such as a warning."""
-        from gapft_harness.report.rendering.visible import make_visible
+        from gapft_harness.presentation.visible import make_visible
 
         style = "yellow" if line.startswith("warning:") else "dim"
         self._console.print(f"  {make_visible(line)}", style=style, markup=False)

@@ -30,8 +30,8 @@ from gapft_harness.hooks.registration import Registration, SamplerTraits
 from gapft_harness.recipe.called_plugins import check_names
 from gapft_harness.recipe.conditions import find_own_settings
 from gapft_harness.recipe.recipe import Recipe, build_sampler_settings, resolve_model_args
+from gapft_harness.report.names import format_own_setting
 from gapft_harness.report.reading.published import list_published
-from gapft_harness.report.rendering import wording
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import (
     CALIBRATION,
@@ -43,7 +43,6 @@ from gapft_harness.run_directory.directory import (
 from gapft_harness.run_directory.manifest import name_missing_plugins
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.experiment import Experiment, load_experiments
-from gapft_harness.stages.generation.sealing import closing_verifier
 from gapft_harness.stages.integrity.inputs import (
     InputsChanged,
     compare_inputs,
@@ -61,6 +60,7 @@ from gapft_harness.stages.train.stored import compute_groups, is_stored, predict
 from gapft_harness.store.explain import explain_missing, summarize_reasons
 from gapft_harness.store.store import Store
 from gapft_harness.training.plan import budget
+from gapft_harness.verification.judging import closing_verifier
 
 #: The last line of a dry run if the run itself can start.
 NOTHING_MISSING = "nothing: this recipe can run"
@@ -293,6 +293,9 @@ def _describe_searches(
             continue
         if split not in problems or not task:
             yield f"search {split}: not known, because its problems cannot be read"
+            continue
+        if logs := recipe.search.list_logs(split):
+            yield f"search {split}: takes the responses of {', '.join(logs)}"
             continue
         forecast = foresee_search(recipe, split, problems[split], task, plugins, store)
         if forecast is None:
@@ -566,7 +569,7 @@ def _describe_stages(
         own = find_own_settings(recipe_json)[name]
         details = [*selector_names, *([f"n = {condition.n}"] if condition.n is not None else [])]
         details += [f"trains {originals[name]} again"] if name in originals else []
-        details += [wording.format_own_setting(key, value, k) for key, value in own.items()]
+        details += [format_own_setting(key, value, k) for key, value in own.items()]
         if has_own_budget(recipe, name, plugins):
             details.append("its own budget")
         elif own or isinstance(condition.n, int):

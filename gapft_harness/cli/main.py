@@ -142,7 +142,7 @@ def main() -> None:
 
 
 def _exit_with_error(error: GapftError) -> NoReturn:
-    from gapft_harness.report.rendering.visible import make_visible
+    from gapft_harness.presentation.visible import make_visible
 
     typer.echo(f"gapft: {make_visible(str(error))}", err=True)
     sys.exit(error.exit_status)

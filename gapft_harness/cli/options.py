@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -28,7 +28,6 @@ class Options:
         include_paths: folders with task YAML.
         splits: splits to search; empty: all.
         alone: whether the task needs only ``splits``, as for ``gapft gap``.
-        searching: replaces the search of a split, as ``gapft import`` does.
     """
 
     recipe: str | None = None
@@ -41,7 +40,6 @@ class Options:
     include_paths: Sequence[str] = ()
     splits: Sequence[str] = ()
     alone: bool = False
-    searching: Callable[..., dict[str, Any]] | None = None
 
 
 Form = Literal["terminal", "markdown", "json"]

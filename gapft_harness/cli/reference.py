@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import inspect
 import math
-import pkgutil
-import re
 from collections.abc import Iterable, Iterator, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +26,6 @@ from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.messages import iterate_keys
 from gapft_harness.recipe.reading import list_recipe_keys, load_recipe
 from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.report.frame import Column, format_reference
 from gapft_harness.report.reading.published import (
     PublishedValue,
     list_published,
@@ -61,33 +57,6 @@ _RECIPES_OPENING = """\
 This page is generated from the code by `python -m gapft_harness.cli.reference`.
 [Recipes](recipes.md) explains how to write a recipe.
 """
-
-
-_COLUMNS_OPENING = """\
-# Columns
-
-This page is generated from the code by `python -m gapft_harness.cli.reference`.
-
-Rates are shares of problems in percent; differences are in percentage points. Brackets contain 95%
-[intervals](statistics.md#intervals). † marks fewer than 30 problems; a dash marks a value that is
-undefined or was not recorded. In `tables/*.csv` rates are fractions and names are the keys of
-[results.json](report.md#resultsjson). Sections and equations are those of the paper. States
-(Section 3.2): **G**, the greedy decode of the model before training (*source*) is right; **S**, the
-greedy decode is wrong and at least one of K samples is right; **U**, all are wrong. A *condition*
-is a rule of selection. Words in capitals stand for values of the run.
-"""
-
-
-#: The headings of docs/columns.md, each with the packages whose tables it describes.
-COLUMN_PACKAGES = {
-    "The report": ("report", "cli"),
-    "gapft compare": ("compare",),
-    "gapft gap": ("gap",),
-    "gapft rejudge": ("rejudge",),
-    "Studies": ("study",),
-    "Experiments": ("experiments",),
-    "In Python": ("interactive",),
-}
 
 
 def build_command_line_page() -> str:
@@ -216,65 +185,16 @@ def _build_table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     )
 
 
-def build_column_page() -> str:
-    """Return the text of docs/columns.md: the meaning of every column of every table."""
-    parts = [_COLUMNS_OPENING]
-    seen: set[int] = set()
-    for title, package_names in COLUMN_PACKAGES.items():
-        parts.append(f"## {title}\n")
-        modules = [
-            module for package_name in package_names for module in find_columns(package_name, seen)
-        ]
-        if len(modules) > 1:
-            for name, columns in modules:
-                parts += [f"### {name}\n", _build_meaning_table(columns)]
-        else:
-            parts.append(
-                _build_meaning_table(column for _, columns in modules for column in columns)
-            )
-    return "\n".join(parts)
-
-
-def find_columns(package_name: str, seen: set[int]) -> Iterator[tuple[str, list[Column[Any]]]]:
-    """Find the columns that the modules of a package declare in tuples of ``Column``.
-
-    Args:
-        package_name: the name of a package or module of the harness.
-        seen: ids of the tuples that were found before. A tuple that several modules import is
-            reported for the first of them only.
-
-    Yields:
-        For each module with columns: the beginning of its docstring, and the columns.
-    """
-    package = import_module(f"gapft_harness.{package_name}")
-    names = [info.name for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
-    for name in (package.__name__, *names):
-        columns: list[Column[Any]] = []
-        for value in vars(import_module(name)).values():
-            if not isinstance(value, tuple) or not value or id(value) in seen:
-                continue
-            if all(isinstance(column, Column) for column in value):
-                seen.add(id(value))
-                columns += value
-        if columns:
-            docstring = import_module(name).__doc__ or name
-            yield re.split(r"[:,.;?]", docstring)[0], columns
-
-
-def _build_meaning_table(columns: Iterable[Column[Any]]) -> str:
-    return "\n".join(["| column | meaning |", "|---|---|", *format_reference(columns)]) + "\n"
-
-
 _MAP_OPENING = """\
 # The paper, recipe by recipe
 
 This page is generated from the `paper` sections of the recipes by
 `python -m gapft_harness.cli.reference`.
 
-For each table and figure, this page lists the recipes that compute it, the keys of
+For each table and figure, this page lists the recipes that compute it, the tables of
 [results.json](report.md#resultsjson) that contain the result, and the printed values that
-[a run is compared with](recipes.md#figures-that-a-paper-prints). The comparison is also under
-`paper` in results.json. *Reached* says whether a run at full scale reproduced these values;
+[a run is compared with](recipes.md#figures-that-a-paper-prints). The comparison is the table
+`paper` of results.json. *Reached* says whether a run at full scale reproduced these values;
 **no such run was made**. [The table of commands](recipes.md#the-papers-tables-and-figures) lists
 small experiments of the same kind.
 """
@@ -315,30 +235,32 @@ def build_paper_page() -> str:
             for name, study in studies.items()
             if place in study.paper
         ]
-        head = ("recipe", "key of results.json", "printed values that are compared", "reached")
+        head = ("recipe", "tables of results.json", "printed values that are compared", "reached")
         parts.append(_build_table(head, rows))
     return "\n".join(parts)
 
 
 def _build_map_row(recipe: Recipe, place: str, studies: Iterable[str]) -> tuple[str, str]:
-    """Return the keys of results.json and the printed values of a recipe for one place."""
+    """Return the tables of results.json and the printed values of a recipe for one place."""
     figures = [
         figure for figure in list_published(recipe.model_dump(mode="json")) if figure.table == place
     ]
-    keys = [f"`{key}`" for key in dict.fromkeys(figure.results_key for figure in figures)]
-    if not figures:
-        keys = ["`conditions`", "`contrasts`"]
-    if not figures or any(figure.results_key == "source.states" for figure in figures):
-        keys += [f"`{name}`" for name in recipe.experiments]
-    return ", ".join((*keys, *studies)), _format_printed(figures)
+    tables = list(dict.fromkeys(figure.kind.table for figure in figures))
+    tables = tables or ["conditions", "contrasts"]
+    has_states = any(f.subject == "audit" and f.kind.table == "states" for f in figures)
+    if not figures or has_states:
+        tables += recipe.experiments
+    names = [f"`{table}`" for table in tables]
+    return ", ".join((*names, *studies)), _format_printed(figures)
 
 
 def _build_study_row(study: StudyRecipe, place: str) -> tuple[str, str]:
-    """Return the keys of a study's results.json and the printed values for one place."""
+    """Return the tables of a study's results.json and the printed values for one place."""
     figures = [figure for figure in parse_published(study.paper) if figure.table == place]
-    keys = dict.fromkeys(figure.results_key.replace("contrasts", "means") for figure in figures)
-    keys = keys or {"scaling": None}  # Appendix C: no printed value is compared
-    return f"{', '.join(f'`{key}`' for key in keys)} of the study", _format_printed(figures)
+    tables = dict.fromkeys(figure.kind.table.replace("contrasts", "means") for figure in figures)
+    # Appendix C: no printed value is compared
+    tables = tables or {"scaling_environments": None}
+    return f"{', '.join(f'`{table}`' for table in tables)} of the study", _format_printed(figures)
 
 
 def _format_printed(figures: Sequence[PublishedValue]) -> str:
@@ -359,7 +281,6 @@ def _rank_place(place: str) -> tuple[str, int, str]:
 PAGES = {
     "command-line.md": build_command_line_page,
     "recipe-keys.md": build_recipe_page,
-    "columns.md": build_column_page,
     "paper-map.md": build_paper_page,
 }
 

@@ -148,9 +148,8 @@ def open_context(
             display.report_progress,
             display.print_message,
             choice.alone,
-            choice.searching,
         )
-        if choice.searching is None and not {"search", "train", "audit"}.isdisjoint(stages):
+        if not {"search", "train", "audit"}.isdisjoint(stages):
             display.print_message(run.recipe.executor.describe_processes())
         apply_changes(context, choice.include_paths, stages_to_run)
         if origins := plugins.describe_origins():
@@ -297,7 +296,7 @@ def _run_locked(path: Path, recipe: Recipe | None, choice: Options, stages: Sequ
                     display.set_remaining(_count_remaining(run))
 
             page = run_stages(context, stages, on_begin, on_end)
-            if len(stages) == 1 and choice.searching is None and not choice.alone:
+            if len(stages) == 1 and not choice.alone:
                 _suggest_next_command(context, stages[0], path)
             return page
 

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from gapft_harness.compare.policy import GateRule
+from gapft_harness.core.errors import quote_unprintable
 
-#: Number of bootstrap replicates for every interval.
-REPLICATES = 2_000
-#: Number of random sign flips if there are too many to enumerate.
-PERMUTATIONS = 10_000
 #: How many gained and how many lost documents of a model are shown.
 SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A verifier by name, with its parameters."""
+
+    name: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        params_text = ", ".join(f"{key}={value}" for key, value in self.params.items())
+        return quote_unprintable(f"{self.name} ({params_text})" if params_text else self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +43,10 @@ class CompareChoice:
         drop_copies: drop samples that are identical to an earlier one on every document.
         higher_is_better: the metric's direction; None: read it from lm_eval's results files.
         latest: use the newest of several logs of one task in a folder.
-        policy: rules on how much a model may be worse; empty: no gate.
-        shown: how many gained and lost documents of each model the terminal shows.
+        shown: how many gained and lost documents of each model the page shows.
         plugin_files: files given by ``--plugin``; their log readers are tried first.
+        verifier: judges the responses of all logs before they are compared; None: the logs' scores.
+        gold: the document's field with the gold answer for the verifier; None: the first that fits.
     """
 
     metric: str | None = None
@@ -51,6 +61,7 @@ class CompareChoice:
     drop_copies: bool = False
     higher_is_better: bool | None = None
     latest: bool = False
-    policy: Sequence[GateRule] = ()
     shown: int = SHOWN
     plugin_files: Sequence[str] = ()
+    verifier: Rule | None = None
+    gold: str | None = None

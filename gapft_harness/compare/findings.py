@@ -1,64 +1,72 @@
-"""Compute the findings for each model after: differences, intervals, tests, terms."""
+"""Contrast models on the compared documents: differences, intervals, tests, and terms by state."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from itertools import combinations
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.analysis.bootstrap import (
-    Interval,
-    compute_interval,
-    draw_seed_weights,
-    resample_means,
-)
-from gapft_harness.analysis.decomposition import Decomposition, decompose, pool_counts
+from gapft_harness.analysis.decomposition import Decomposition, by_state
+from gapft_harness.analysis.estimate import Estimate, estimate_mean, estimate_paired_difference
 from gapft_harness.analysis.paired import adjust_p_values, flip_signs, mcnemar
-from gapft_harness.analysis.pass_at_k import k_equivalent
-from gapft_harness.compare.choice import PERMUTATIONS, REPLICATES
+from gapft_harness.analysis.resampling import draw_seed_weights, resample_means
+from gapft_harness.compare.groups import Aggregate
 from gapft_harness.core.streams import Stream
 from gapft_harness.core.text import natural_sort_key
-from gapft_harness.verdicts.table import Verdicts
+from gapft_harness.outcomes.verdicts import Verdicts
 
+#: Number of bootstrap replicates for every interval.
+_REPLICATES = 2_000
+#: Number of random sign flips if there are too many to enumerate.
+_FLIPS = 10_000
 #: Every random draw derives from this seed and its purpose, so a comparison is reproducible.
 _SEED = 0
+
+Key = TypeVar("Key")
+#: Two models: the second is compared with the first; None: the model before.
+ModelPair = tuple[str | None, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """The numbers of the compared items.
+    """The numbers of the P compared documents.
 
     Attributes:
         before: shape (P,).
         after: by model, shape (S, P).
-        clusters: shape (P,), the number of each item's cluster; None: items are independent.
-        groups: shape (P,), each item's group; None: no groups.
-        strata: shape (P,), the number of each item's task, for means over tasks with equal
-            weights; None: means are over items.
+        clusters: shape (P,), the number of each document's cluster; None: they are independent.
+        strata: shape (P,), the number of each document's task, for means over tasks with equal
+            weights; None: means are over documents.
     """
 
     before: NDArray[np.float64]
     after: dict[str, NDArray[np.float64]]
     clusters: NDArray[np.int64] | None = None
-    groups: NDArray[np.str_] | None = None
     strata: NDArray[np.int64] | None = None
 
-    def is_binary(self, *models: str) -> bool:
-        """Return whether all numbers before, and of these models or of all, are 0 or 1."""
-        after = [self.after[name] for name in models or self.after]
-        return all(
-            bool(((numbers == 0) | (numbers == 1)).all()) for numbers in (self.before, *after)
-        )
+    @property
+    def is_binary(self) -> bool:
+        """Whether all numbers are 0 or 1."""
+        return _are_binary(self.before, *self.after.values())
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """Each document's weight in a mean, shape (P,), with mean 1."""
+        if self.strata is None:
+            return np.ones(len(self.before))
+        sizes = np.bincount(self.strata)
+        weights: NDArray[np.float64] = len(self.before) / (len(sizes) * sizes[self.strata])
+        return weights
 
     def select(self, members: NDArray[np.bool_]) -> Numbers:
-        """Select items, without strata; clusters are renumbered.
+        """Select documents, without strata; clusters are renumbered.
 
         Args:
-            members: shape (P,), whether an item is selected.
+            members: shape (P,), whether a document is selected.
         """
         clusters = None
         if self.clusters is not None:
@@ -66,49 +74,24 @@ class Numbers:
         after = {name: numbers[:, members] for name, numbers in self.after.items()}
         return Numbers(self.before[members], after, clusters)
 
-    def compute_weights(self) -> NDArray[np.float64]:
-        """Return each item's weight in a mean, shape (P,), with mean 1."""
-        if self.strata is None:
-            return np.ones(len(self.before))
-        sizes = np.bincount(self.strata)
-        weights: NDArray[np.float64] = len(self.before) / (len(sizes) * sizes[self.strata])
-        return weights
-
-
-@dataclass(frozen=True, slots=True)
-class Aggregate:
-    """A group of tasks whose mean lm_eval reports.
-
-    Attributes:
-        name: the group's name.
-        tasks: the tasks in the mean.
-        weighted: whether tasks are weighted by their numbers of documents; else equally.
-    """
-
-    name: str
-    tasks: tuple[str, ...]
-    weighted: bool
-
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """A model compared with the model before, on some items.
+    """A model compared with another one on some documents.
 
     Attributes:
-        items: number of items.
-        units: number of units resampled for the interval: clusters, or items if independent.
+        items: number of documents.
+        units: number of units resampled for the interval: clusters, or independent documents.
         seeds: number of training seeds of the model.
-        before: mean of the model before.
-        after: mean of this model, over seeds and items.
-        difference: mean of the paired differences.
-        interval: 95% interval of the difference over seeds and units; None with one unit.
+        before: mean of the other model.
+        after: mean of this model, over seeds and documents.
+        estimate: mean of the paired differences, with its interval over seeds and units (none with
+            one unit), and the p value of the test.
         test: ``mcnemar`` or ``sign_flip``.
-        p_value: two-sided p-value of the test.
-        gained: number of items whose number rose, summed over seeds.
-        lost: number of items whose number fell, summed over seeds.
+        gained: number of documents whose number rose, summed over seeds.
+        lost: number of documents whose number fell, summed over seeds.
         is_binary: whether all numbers are 0 or 1.
-        p_holm: p-value adjusted for all tests of the table (for ``CompareFindings.pairs``, for all
-            pairs); None if it has only one test.
+        p_holm: p value adjusted for all tests of the table (Holm); None if it has only one test.
     """
 
     items: int
@@ -116,31 +99,12 @@ class Paired:
     seeds: int
     before: float
     after: float
-    difference: float
-    interval: Interval | None
+    estimate: Estimate
     test: str
-    p_value: float
     gained: int
     lost: int
     is_binary: bool
     p_holm: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ByState:
-    """The terms of a model's difference by the state before (Equation 9).
-
-    Attributes:
-        counts: the decomposition, pooled over seeds.
-        k_eq: the largest number of source samples that one decode of the model is worth.
-    """
-
-    counts: Decomposition
-    k_eq: int
-
-
-#: Two models: the second is compared with the first; None: the model before.
-ModelPair = tuple[str | None, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +113,13 @@ class CompareFindings:
 
     Attributes:
         models: findings by model's name; empty if the tasks' numbers have no common mean.
-        groups: findings by group, then by model's name.
+        groups: findings by group of documents, then by model's name.
         aggregates: findings by lm_eval's group of tasks, then by model's name.
-        pairs: findings of every pair of models on all items, where ``before`` is the first model of
-            the pair; empty with one model after, or if the numbers have no common mean.
+        pairs: findings of every pair of models on all documents, where ``before`` is the first
+            model of the pair, and ``p_holm`` is adjusted for all pairs; empty with one model after,
+            or if the numbers have no common mean.
         states: shape (P,), G, S or U; None without the source's samples.
-        by_state: terms by model's name; empty without the source's samples.
+        by_state: by model's name, the changes by state, pooled over seeds; empty without samples.
     """
 
     models: dict[str, Paired]
@@ -162,156 +127,171 @@ class CompareFindings:
     aggregates: dict[str, dict[str, Paired]] = field(default_factory=dict)
     pairs: dict[ModelPair, Paired] = field(default_factory=dict)
     states: NDArray[np.str_] | None = None
-    by_state: dict[str, ByState] = field(default_factory=dict)
+    by_state: dict[str, Decomposition] = field(default_factory=dict)
 
 
-def compare_numbers(
-    table: Numbers,
-    samples: Verdicts | None = None,
+def compute_findings(
+    numbers: Numbers,
     *,
-    tasks: NDArray[np.str_] | None = None,
+    groups: Sequence[str] = (),
+    tasks: Sequence[str] = (),
     aggregates: Sequence[Aggregate] = (),
     has_common_mean: bool = True,
+    samples: Verdicts | None = None,
 ) -> CompareFindings:
     """Compute all findings.
 
     Args:
-        table: the numbers.
-        samples: the source's samples, if given.
-        tasks: shape (P,), each item's task; needed for ``aggregates``.
+        numbers: the numbers of P documents.
+        groups: P names of groups to compare by; empty: none.
+        tasks: P names of tasks; needed for ``aggregates``.
         aggregates: groups of tasks.
-        has_common_mean: whether a mean over all items is meaningful.
+        has_common_mean: whether a mean over all documents is meaningful.
+        samples: the source's samples, if given.
     """
-    models = _adjust_p_values({"": compare_models(table, "all")})[""] if has_common_mean else {}
-    pairs = compare_pairs(table, models) if len(models) > 1 else {}
-    groups = {}
-    if table.groups is not None:
-        for name in sorted(set(table.groups.tolist()), key=natural_sort_key):
-            groups[name] = compare_models(table.select(table.groups == name), f"group/{name}")
-    groups = _adjust_p_values(groups)
-    aggregate_findings = {}
-    for aggregate in aggregates:
-        assert tasks is not None
-        members = np.isin(tasks, aggregate.tasks)
-        part = table.select(members)
-        _, strata, sizes = np.unique(tasks[members], return_inverse=True, return_counts=True)
-        if not aggregate.weighted and len({*sizes.tolist()}) > 1:
-            part = replace(part, strata=strata)
-        aggregate_findings[aggregate.name] = compare_models(part, f"aggregate/{aggregate.name}")
-    aggregate_findings = _adjust_p_values(aggregate_findings)
-    if samples is None:
-        return CompareFindings(models, groups, aggregate_findings, pairs)
-    states = samples.states
-    by_state = {
-        name: _decompose_model(states, numbers == 1, samples)
-        for name, numbers in table.after.items()
+    models = {"": _contrast_models(numbers, "all")} if has_common_mean else {}
+    names = np.array(groups)
+    by_group = {
+        name: _contrast_models(numbers.select(names == name), f"group/{name}")
+        for name in sorted({*groups}, key=natural_sort_key)
     }
-    return CompareFindings(models, groups, aggregate_findings, pairs, states, by_state)
-
-
-def compare_models(table: Numbers, purpose: str) -> dict[str, Paired]:
-    """Compare every model with the one before; each result is independent of the other models."""
-    items = len(table.before)
-    clusters = np.arange(items) if table.clusters is None else table.clusters
-    units = int(clusters.max()) + 1
-    weights = table.compute_weights()
-    groups = 1 if table.strata is None else int(table.strata.max()) + 1
-    differences = {name: numbers - table.before for name, numbers in table.after.items()}
-    stream = Stream(_SEED, f"compare/{purpose}")
-    pairs = {}
-    for name, difference in differences.items():
-        seeds = len(difference)
-        means = _resample_means(difference.T, clusters, table.strata, stream)
-        means = means * draw_seed_weights(seeds, REPLICATES, stream)
-        test, p_value = _compute_test(difference * weights, table, table.is_binary(name), stream)
-        pairs[name] = Paired(
-            items=items,
-            units=units,
-            seeds=seeds,
-            before=float((table.before * weights).mean()),
-            after=float((table.after[name] * weights).mean()),
-            difference=float((difference * weights).mean()),
-            interval=compute_interval(means.sum(axis=1) / seeds) if units > groups else None,
-            test=test,
-            p_value=p_value,
-            gained=int((difference > 0).sum()),
-            lost=int((difference < 0).sum()),
-            is_binary=table.is_binary(name),
+    by_aggregate = {
+        aggregate.name: _contrast_models(
+            _select_tasks(numbers, np.array(tasks), aggregate), f"aggregate/{aggregate.name}"
         )
-    return pairs
+        for aggregate in aggregates
+    }
+    findings = CompareFindings(
+        _adjust_p_values(models).get("", {}),
+        _adjust_p_values(by_group),
+        _adjust_p_values(by_aggregate),
+        _contrast_pairs(numbers, models[""]) if models and len(numbers.after) > 1 else {},
+    )
+    if samples is None:
+        return findings
+    states = samples.states
+    terms = {name: by_state(states, after == 1) for name, after in numbers.after.items()}
+    return replace(findings, states=states, by_state=terms)
 
 
-def compare_pairs(table: Numbers, models: dict[str, Paired]) -> dict[ModelPair, Paired]:
-    """Compare every pair of models, with p-values adjusted for all pairs (Holm).
+def _select_tasks(numbers: Numbers, tasks: NDArray[np.str_], aggregate: Aggregate) -> Numbers:
+    """Select the documents of a group of tasks, with the group's weights."""
+    members = np.isin(tasks, aggregate.tasks)
+    selected = numbers.select(members)
+    _, strata, sizes = np.unique(tasks[members], return_inverse=True, return_counts=True)
+    if aggregate.weighted or len({*sizes.tolist()}) == 1:
+        return selected
+    return replace(selected, strata=strata)
 
-    Args:
-        table: the numbers, without strata.
-        models: each model after compared with the one before.
 
-    Returns:
-        First the pairs with the model before, then those of two models after.
-    """
+def _contrast_models(numbers: Numbers, purpose: str) -> dict[str, Paired]:
+    """Compare every model with the one before; each result is independent of the other models."""
+    stream = Stream(_SEED, f"compare/{purpose}")
+    return {
+        name: contrast(numbers, numbers.before[None], after, stream)
+        for name, after in numbers.after.items()
+    }
+
+
+def _contrast_pairs(numbers: Numbers, models: Mapping[str, Paired]) -> dict[ModelPair, Paired]:
+    """Compare every pair of models: first with the model before, then two models after."""
     stream = Stream(_SEED, "compare/pairs")
     pairs: dict[ModelPair, Paired] = {(None, name): pair for name, pair in models.items()}
     for first, second in combinations(models, 2):
-        pairs[first, second] = _compare_two(table, first, second, stream)
-    adjusted = adjust_p_values([pair.p_value for pair in pairs.values()])
-    return {
-        names: replace(pair, p_holm=p_holm)
-        for (names, pair), p_holm in zip(pairs.items(), adjusted, strict=True)
-    }
-
-
-def _compare_two(table: Numbers, first: str, second: str, stream: Stream) -> Paired:
-    """Compare two models after; their training seeds are independent of each other.
-
-    With several seeds, an item is gained or lost if its mean over seeds rose or fell.
-    """
-    before, after = table.after[first], table.after[second]
-    clusters = np.arange(before.shape[1]) if table.clusters is None else table.clusters
-    means = _resample_means(np.concatenate([before, after]).T, clusters, None, stream)
-    before_means, after_means = (
-        (columns * draw_seed_weights(columns.shape[1], REPLICATES, stream.child(side))).mean(axis=1)
-        for side, columns in (
-            ("before", means[:, : len(before)]),
-            ("after", means[:, len(before) :]),
+        pairs[first, second] = contrast(
+            numbers, numbers.after[first], numbers.after[second], stream, independent=True
         )
-    )
-    rows = np.concatenate([before, after])
-    is_binary = bool(((rows == 0) | (rows == 1)).all())
-    difference = after.mean(axis=0) - before.mean(axis=0)
-    is_single = len(before) == len(after) == 1
-    test, p_value = _compute_test(difference[None], table, is_binary and is_single, stream)
+    return _adjust_p_values({"": pairs})[""]
+
+
+def contrast(
+    numbers: Numbers,
+    before: NDArray[np.float64],
+    after: NDArray[np.float64],
+    stream: Stream,
+    *,
+    independent: bool = False,
+) -> Paired:
+    """Compare two models on the same documents.
+
+    Args:
+        numbers: clusters and strata of the documents.
+        before: shape (S, P) or (1, P).
+        after: shape (S, P).
+        stream: the random stream.
+        independent: whether the training seeds of the two models are independent of each other.
+            Then a document is gained or lost if its mean over seeds rose or fell.
+    """
+    clusters = np.arange(after.shape[1]) if numbers.clusters is None else numbers.clusters
+    item_means = before.mean(axis=0), after.mean(axis=0)
+    if independent:
+        differences = (item_means[1] - item_means[0])[None]
+        means = _resample_means(np.concatenate([before, after]), clusters, numbers.strata, stream)
+        replicates = _average_seeds(means[:, len(before) :], stream.child("after"))
+        replicates = replicates - _average_seeds(means[:, : len(before)], stream.child("before"))
+    else:
+        differences = after - before
+        means = _resample_means(differences, clusters, numbers.strata, stream)
+        replicates = _average_seeds(means, stream)
+    weights = numbers.weights
+    is_binary = _are_binary(before, after)
+    value = float((differences * weights).mean())
     units = int(clusters.max()) + 1
+    strata = 1 if numbers.strata is None else int(numbers.strata.max()) + 1
+    estimate = estimate_mean(value, replicates) if units > strata else Estimate(value)
+    if estimate.low == estimate.high and is_binary and _are_binary(*item_means):
+        # Resampling shows no variation, but finite data leave some.
+        estimate = estimate_paired_difference(value, *item_means, units)
+    gained, lost = int((differences > 0).sum()), int((differences < 0).sum())
+    is_simple = numbers.clusters is None and numbers.strata is None
+    if is_simple and is_binary and len(before) == len(after) == 1:
+        test, p_value = "mcnemar", mcnemar(gained, lost)
+    else:
+        sums = (differences * weights).sum(axis=0)
+        if numbers.clusters is not None:
+            sums = np.bincount(numbers.clusters, weights=sums)
+        flipped = flip_signs(sums, flips=_FLIPS, stream=stream.child("signs"))
+        test, p_value = "sign_flip", flipped.p_value
     return Paired(
-        items=len(difference),
+        items=after.shape[1],
         units=units,
         seeds=max(len(before), len(after)),
-        before=float(before.mean()),
-        after=float(after.mean()),
-        difference=float(difference.mean()),
-        interval=compute_interval(after_means - before_means) if units > 1 else None,
+        before=float((before * weights).mean()),
+        after=float((after * weights).mean()),
+        estimate=replace(estimate, p=p_value),
         test=test,
-        p_value=p_value,
-        gained=int((difference > 0).sum()),
-        lost=int((difference < 0).sum()),
+        gained=gained,
+        lost=lost,
         is_binary=is_binary,
     )
 
 
+def _are_binary(*numbers: NDArray[np.float64]) -> bool:
+    return all(bool(((array == 0) | (array == 1)).all()) for array in numbers)
+
+
+def _average_seeds(means: NDArray[np.float64], stream: Stream) -> NDArray[np.float64]:
+    """Average replicates, shape (B, S), over seeds drawn with replacement."""
+    seeds = means.shape[1]
+    averages: NDArray[np.float64] = (means * draw_seed_weights(seeds, _REPLICATES, stream)).sum(
+        axis=1
+    ) / seeds
+    return averages
+
+
 def _resample_means(
-    columns: NDArray[np.float64],
+    rows: NDArray[np.float64],
     clusters: NDArray[np.int64],
     strata: NDArray[np.int64] | None,
     stream: Stream,
 ) -> NDArray[np.float64]:
-    """Resample the columns' means; with strata, within each stratum, with equal weights.
+    """Resample the means of rows, shape (M, P); with strata, within each, with equal weights.
 
     Returns:
-        Shape (replicates, columns).
+        Shape (B, M).
     """
     if strata is None:
-        return resample_means(columns, clusters, replicates=REPLICATES, stream=stream)
+        return resample_means(rows.T, clusters, replicates=_REPLICATES, stream=stream)
     means = []
     for number in range(int(strata.max()) + 1):
         inside = strata == number
@@ -319,45 +299,21 @@ def _resample_means(
         task_stream = stream.child(f"task/{number}")
         means.append(
             resample_means(
-                columns[inside], task_clusters, replicates=REPLICATES, stream=task_stream
+                rows.T[inside], task_clusters, replicates=_REPLICATES, stream=task_stream
             )
         )
     mean: NDArray[np.float64] = np.mean(means, axis=0)
     return mean
 
 
-def _compute_test(
-    difference: NDArray[np.float64], table: Numbers, is_binary: bool, stream: Stream
-) -> tuple[str, float]:
-    """Use McNemar's exact test for independent binary items of one seed; else sign flips.
-
-    Returns:
-        The test's name, and its two-sided p-value.
-    """
-    is_simple = table.clusters is None and table.strata is None
-    if len(difference) == 1 and is_simple and is_binary:
-        return "mcnemar", mcnemar(int((difference > 0).sum()), int((difference < 0).sum()))
-    sums = difference.sum(axis=0)
-    if table.clusters is not None:
-        sums = np.bincount(table.clusters, weights=sums)
-    flipped = flip_signs(sums, flips=PERMUTATIONS, stream=stream.child("signs"))
-    return "sign_flip", flipped.p_value
-
-
-def _decompose_model(
-    states: NDArray[np.str_], passed: NDArray[np.bool_], samples: Verdicts
-) -> ByState:
-    counts = pool_counts([decompose(states, seed) for seed in passed])
-    return ByState(counts, k_equivalent(samples.passing, samples.k, Fraction(counts.pass_at_1)))
-
-
-def _adjust_p_values(table: dict[str, dict[str, Paired]]) -> dict[str, dict[str, Paired]]:
-    """Adjust p-values for all tests of the table (Holm), if it has several."""
-    tests = [pair.p_value for by_model in table.values() for pair in by_model.values()]
+def _adjust_p_values(tables: Mapping[str, dict[Key, Paired]]) -> dict[str, dict[Key, Paired]]:
+    """Adjust the p values of several tables together (Holm), if they have several tests."""
+    tests = [pair for table in tables.values() for pair in table.values()]
     if len(tests) < 2:
-        return table
-    adjusted = iter(adjust_p_values(tests))
+        return dict(tables)
+    p_values = [pair.estimate.p for pair in tests if pair.estimate.p is not None]
+    adjusted = iter(adjust_p_values(p_values))
     return {
-        group: {name: replace(pair, p_holm=next(adjusted)) for name, pair in by_model.items()}
-        for group, by_model in table.items()
+        name: {key: replace(pair, p_holm=next(adjusted)) for key, pair in table.items()}
+        for name, table in tables.items()
     }

@@ -8,24 +8,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from gapft_harness.compare.findings import Aggregate
-from gapft_harness.compare.reading import ComparedMetric
-from gapft_harness.verdicts.log_files import Evaluation
+from gapft_harness.outcomes.logs import Evaluation
+from gapft_harness.outcomes.table import Metric
 
 #: Tolerance between a group's number and the recomputed mean.
 _ROUNDING = 1e-9
 
 
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """A group of tasks whose mean lm_eval reports.
+
+    Attributes:
+        name: the group's name.
+        tasks: the tasks in the mean.
+        weighted: whether tasks are weighted by their numbers of documents; else equally.
+    """
+
+    name: str
+    tasks: tuple[str, ...]
+    weighted: bool
+
+
 def find_aggregates(
-    runs: Sequence[Evaluation], figures: Mapping[str, ComparedMetric]
+    runs: Sequence[Evaluation], metrics: Mapping[str, Metric]
 ) -> tuple[list[Aggregate], list[str]]:
     """Find the groups whose mean can be compared, and a note on each that cannot.
 
     Args:
         runs: the runs, BEFORE first.
-        figures: by task, the compared metric.
+        metrics: by task, the compared metric.
     """
     comparable, left_out = [], []
     by_group: dict[str, list[Mapping[str, Any]]] = {}
@@ -34,31 +49,24 @@ def find_aggregates(
             for name in facts.get("groups", {}):
                 by_group.setdefault(name, []).append(facts)
     for name, facts_list in by_group.items():
-        leaves = list(_iterate_tasks(name, facts_list[0].get("group_subtasks", {})))
-        compared = [task for task in leaves if task in figures]
-        if not compared:
-            continue
-        keys = {f"{figures[task].metric},{figures[task].filter}" for task in compared}
-        key = keys.pop()
-        members = [task for task in leaves if key in _read_numbers(facts_list[0], task)]
-        if not set(members) <= set(figures):
+        first = facts_list[0]
+        leaves = list(_iterate_tasks(name, first.get("group_subtasks", {})))
+        compared = {task: metrics[task] for task in leaves if task in metrics}
+        keys = {metric.key for metric in compared.values()}
+        members = [task for task in leaves if keys & _read_numbers(first, task).keys()]
+        if not compared or not {*members} <= {*metrics}:
             continue  # --task selected some of its tasks
-        logarithms = any(figures[task].negative_log for task in compared)
-        if keys or logarithms or key not in facts_list[0]["groups"][name]:
-            left_out.append(
-                f"group {name} is left out: lm_eval's results file has no mean of the compared "
-                "metrics for it; --metric chooses one metric for all tasks"
-            )
-            continue
+        (key, *others) = keys
+        logarithms = any(metric.negative_log for metric in compared.values())
         weightings = [
             is_weighted
             for is_weighted in (True, False)
-            if all(_is_mean(run_facts, name, key, is_weighted) for run_facts in facts_list)
+            if all(_is_mean(facts, name, key, is_weighted) for facts in facts_list)
         ]
-        if not weightings:
+        if others or logarithms or not weightings:
             left_out.append(
-                f"group {name} is left out: its {key} in lm_eval's results file is not the mean of "
-                "its tasks"
+                f"group {name} is left out: lm_eval's results file has no mean of the compared "
+                "metrics for it, or another one; --metric chooses one metric for all tasks"
             )
             continue
         comparable.append(Aggregate(name, tuple(members), weightings[0]))

@@ -1,209 +1,194 @@
-"""Items with their texts before and after, read again from the logs."""
+"""Documents with their texts before and after, read again from the logs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gapft_harness.compare.comparison import Comparison
-from gapft_harness.compare.reading import RunRows
-from gapft_harness.report.explorer.content import (
-    EQUAL,
-    HIGHER,
-    LOWER,
-    ExplorerContent,
-    ExplorerModel,
-    ProblemTexts,
-    classify_outcome,
+from gapft_harness.outcomes.logs import Log
+from gapft_harness.outcomes.samples import Sample
+from gapft_harness.outcomes.table import Outcomes
+from gapft_harness.presentation.explorer import (
+    Explored,
+    ExploredModel,
+    ExploredProblem,
+    ExploredResponse,
 )
-from gapft_harness.report.rendering.wording import format_number
-from gapft_harness.verdicts.sample_logs import LogRow, open_row_access
 
 #: Maximum number of documents in explorer.html.
 MAX_EXPLORED = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedItem:
-    """A changed item under one seed of a model.
-
-    Attributes:
-        model: the model's name.
-        seed: number of the run, from 1.
-        position: the item's index in the comparison's arrays.
-        is_gained: whether its number rose.
-        before: the row of the log before.
-        after: the row after.
-    """
-
-    model: str
-    seed: int
-    position: int
-    is_gained: bool
-    before: LogRow
-    after: LogRow
+def name_changes(comparison: Comparison) -> tuple[str, str]:
+    """Return the words for a document whose number rose, and for one whose number fell."""
+    return ("gained", "lost") if comparison.is_judged else ("higher", "lower")
 
 
-def find_changed_items(comparison: Comparison, limit: int | None = None) -> Iterator[ChangedItem]:
-    """Yield gained and lost items: by model, by seed, in the order of the log before.
+def list_changed(comparison: Comparison, limit: int | None = None) -> Iterator[dict[str, Any]]:
+    """Yield a row for each document and seed whose number changed, with the texts.
+
+    Rows are by model, by seed, in the order of the log before.
 
     Args:
         comparison: the comparison.
-        limit: maximum number of gained, and of lost, items of each model.
+        limit: maximum number of gained, and of lost, documents of each model.
     """
-    with _open_logs() as record:
-        for model, runs in comparison.after.items():
-            remaining = {True: limit, False: limit}
-            values = comparison.numbers.after[model]
-            for seed, (rows, by_item) in enumerate(runs, start=1):
-                differs = np.flatnonzero(values[seed - 1] != comparison.numbers.before)
-                for position in differs[np.argsort(comparison.rows_before[differs])].tolist():
-                    is_gained = bool(
-                        values[seed - 1, position] > comparison.numbers.before[position]
-                    )
-                    if remaining[is_gained] == 0:
-                        continue
-                    if (count := remaining[is_gained]) is not None:
-                        remaining[is_gained] = count - 1
-                    yield ChangedItem(
-                        *(model, seed, position, is_gained),
-                        record(comparison.before, int(comparison.rows_before[position])),
-                        record(rows, int(by_item[position])),
-                    )
+    changes = [*_find_changes(comparison, limit)]
+    wanted = []
+    for model, seed, position in changes:
+        outcomes, documents = comparison.after[model][seed]
+        wanted.append((comparison.before, int(comparison.joined.before[position])))
+        wanted.append((outcomes, int(documents[position])))
+    texts = _read_documents(wanted)
+    states = comparison.findings.states
+    rose, fell = name_changes(comparison)
+    for model, seed, position in changes:
+        before, after = next(texts), next(texts)
+        old = comparison.numbers.before[position]
+        new = comparison.numbers.after[model][seed, position]
+        yield {
+            "model": model,
+            "seed": comparison.seeds[model][seed],
+            "change": rose if new > old else fell,
+            "task": comparison.tasks[position],
+            "doc_id": before.number,
+            "document": comparison.joined.items[position][1].hex(),
+            "group": comparison.groups[position] if comparison.groups else None,
+            "state": None if states is None else states[position],
+            "value_before": old,
+            "value_after": new,
+            "prompt": before.question,
+            "gold": _format_gold(before.gold),
+            "before": before.response,
+            "after": after.response,
+        }
 
 
-def read_entries(comparison: Comparison, positions: Sequence[int]) -> Iterator[ProblemTexts]:
-    """Yield the texts of items, given their indices in the comparison's arrays."""
-    with _open_logs() as record:
-        for position in positions:
-            before = record(comparison.before, int(comparison.rows_before[position]))
-            after = (
-                record(rows, int(by_item[position]))
-                for runs in comparison.after.values()
-                for rows, by_item in runs
-            )
-            yield ProblemTexts(
-                prompt=before.prompt,
-                gold=before.gold,
-                responses=[before.response, *(row.response for row in after)],
-                document=before.fields["doc"],
-            )
+def _find_changes(comparison: Comparison, limit: int | None) -> Iterator[tuple[str, int, int]]:
+    """Yield model, seed (from 0) and position of changed documents."""
+    before = comparison.numbers.before
+    for model, values in comparison.numbers.after.items():
+        counts = {True: 0, False: 0}
+        for seed, seed_values in enumerate(values):
+            differs = np.flatnonzero(seed_values != before)
+            for position in differs[np.argsort(comparison.joined.before[differs])].tolist():
+                is_gained = bool(seed_values[position] > before[position])
+                counts[is_gained] += 1
+                if limit is None or counts[is_gained] <= limit:
+                    yield model, seed, position
 
 
-def item_rows(comparison: Comparison, rose: str, fell: str) -> Iterator[tuple[object, ...]]:
-    """Yield a row for each document and seed whose number changed, with complete texts."""
-    states, groups = comparison.findings.states, comparison.numbers.groups
-    yield (
-        "model", "seed", "seed_name", "change", "task", "doc_id", "document", "group", "state",
-        "value_before", "value_after", "prompt", "gold", "before", "after",
-    )  # fmt: skip
-    for item in find_changed_items(comparison):
-        task, digest, _ = comparison.items[item.position]
-        yield (
-            *(item.model, item.seed, comparison.seeds[item.model][item.seed - 1]),
-            *(rose if item.is_gained else fell, task),
-            *(item.before.doc_id, digest.hex()),
-            None if groups is None else groups[item.position],
-            None if states is None else states[item.position],
-            comparison.numbers.before[item.position],
-            comparison.numbers.after[item.model][item.seed - 1, item.position],
-            *(item.before.prompt, item.before.gold, item.before.response, item.after.response),
-        )
+def _format_gold(gold: Any) -> str:
+    return "" if gold is None else str(gold)
 
 
-def build_explored(comparison: Comparison, limit: int = MAX_EXPLORED) -> ExplorerContent:
+def build_explored(comparison: Comparison, limit: int = MAX_EXPLORED) -> Explored:
     """Build the content of explorer.html."""
-    positions = choose_positions(comparison, limit)
-    is_judged = comparison.is_judged()
-
-    def format_verdicts(values: Any) -> list[str]:
-        if is_judged:
-            return ["right" if value else "wrong" for value in values]
-        return [format_number(value) for value in values]
-
-    def encode_outcomes(values: Any) -> str:
-        if is_judged:
-            return "".join(map(classify_outcome, before == 1, values == 1))
-        rose = (values > before).astype(int) - (values < before)
-        return "".join({1: HIGHER, 0: EQUAL, -1: LOWER}[change] for change in rose.tolist())
-
-    before, samples, states = (
-        comparison.numbers.before[positions],
-        comparison.samples,
-        comparison.findings.states,
-    )
-    tasks = [comparison.items[position][0] for position in positions]
-    fields = {"task": tasks} if len(set(tasks)) > 1 else {}
-    if comparison.choice.by is not None and comparison.numbers.groups is not None:
-        fields[comparison.choice.by] = comparison.numbers.groups[positions].tolist()
+    positions = _choose_positions(comparison, limit)
+    tasks = [comparison.tasks[position] for position in positions]
     left_out = ""
-    if len(positions) < len(comparison.items):
+    if len(positions) < len(comparison.joined.items):
         left_out = (
-            f" This page has {len(positions):,} of {len(comparison.items):,} documents: changed "
-            "ones first, then others, chosen by a hash."
+            f" This page has {len(positions):,} of {len(comparison.joined.items):,} documents: "
+            "changed ones first, then others, chosen by a hash."
         )
-    return ExplorerContent(
-        title=f"{', '.join(dict.fromkeys(filter(None, tasks))) or 'Comparison'}: before and after",
-        remark=f"Before: {comparison.before_name}.{left_out}",
-        noun="document",
-        before="before",
-        ids=name_documents(comparison, positions),
-        verdicts=format_verdicts(before),
-        models=[
-            ExplorerModel(name, name, seed, format_verdicts(values), encode_outcomes(values))
-            for name, runs in comparison.numbers.after.items()
-            for seed, values in zip(comparison.seeds[name], runs[:, positions], strict=True)
+    return Explored(
+        f"{', '.join(dict.fromkeys(filter(None, tasks))) or 'Comparison'}: before and after",
+        [
+            ExploredModel("before"),
+            *(
+                ExploredModel(name, seed if len(seeds) > 1 else "")
+                for name, seeds in comparison.seeds.items()
+                for seed in seeds
+            ),
         ],
-        states="" if states is None else "".join(states[positions].tolist()),
-        k=0 if samples is None else samples.k,
-        passing=() if samples is None else samples.passing[positions].tolist(),
-        fields=fields,
-        entries=lambda: read_entries(comparison, positions),
+        lambda: _read_problems(comparison, positions),
+        f"Before: {comparison.before_name}.{left_out}",
     )
 
 
-def choose_positions(comparison: Comparison, limit: int = MAX_EXPLORED) -> list[int]:
+def _read_problems(comparison: Comparison, positions: Sequence[int]) -> Iterator[ExploredProblem]:
+    """Yield documents with their texts, given their indices in the comparison's arrays."""
+    numbers = np.vstack([comparison.numbers.before, *comparison.numbers.after.values()])
+    facts = _list_facts(comparison)
+    runs = [
+        (comparison.before, comparison.joined.before),
+        *(run for model_runs in comparison.after.values() for run in model_runs),
+    ]
+    texts = _read_documents(
+        [(run, int(documents[position])) for position in positions for run, documents in runs]
+    )
+    for name, position in zip(_name_documents(comparison, positions), positions, strict=True):
+        verdicts = numbers[:, position].tolist()
+        if comparison.is_judged:
+            verdicts = ["right" if value else "wrong" for value in verdicts]
+        samples = [next(texts) for _ in runs]
+        yield ExploredProblem(
+            name,
+            {fact: values[position] for fact, values in facts.items()},
+            samples[0].question,
+            _format_gold(samples[0].gold),
+            [
+                ExploredResponse(sample.response, verdict, sample.reason)
+                for sample, verdict in zip(samples, verdicts, strict=True)
+            ],
+        )
+
+
+def _list_facts(comparison: Comparison) -> dict[str, Sequence[str]]:
+    """List what the page shows of every document, in the order of the comparison's arrays."""
+    facts: dict[str, Sequence[str]] = {}
+    if comparison.findings.states is not None:
+        facts["state"] = comparison.findings.states.tolist()
+    if (samples := comparison.samples) is not None:
+        facts["samples"] = [f"{count}/{samples.k}" for count in samples.passing.tolist()]
+    if len(set(comparison.tasks)) > 1:
+        facts["task"] = comparison.tasks
+    if comparison.choice.by is not None:
+        facts[comparison.choice.by] = comparison.groups
+    return facts
+
+
+def _choose_positions(comparison: Comparison, limit: int) -> list[int]:
     """Choose changed documents first, then others up to the limit; return them in log order."""
-    unchanged = np.ones(len(comparison.items), dtype=bool)
+    unchanged = np.ones(len(comparison.joined.items), dtype=bool)
     for after in comparison.numbers.after.values():
         unchanged &= (after == comparison.numbers.before).all(axis=0)
-    # items are sorted by hash, so this choice is random but reproducible
-    positions_shown = np.argsort(unchanged, kind="stable")[:limit]
-    positions: list[int] = positions_shown[
-        np.argsort(comparison.rows_before[positions_shown])
-    ].tolist()
+    # documents are sorted by hash, so this choice is random but reproducible
+    chosen = np.argsort(unchanged, kind="stable")[:limit]
+    positions: list[int] = chosen[np.argsort(comparison.joined.before[chosen])].tolist()
     return positions
 
 
-def name_documents(comparison: Comparison, positions: list[int]) -> list[str]:
+def _name_documents(comparison: Comparison, positions: Sequence[int]) -> list[str]:
     """Return distinct names of documents: ``doc_id``, with task or hash if needed."""
-    rows = comparison.rows_before[positions].tolist()
-    tasks_and_ids = [
-        (comparison.items[p][0], comparison.before.doc_ids[row])
-        for p, row in zip(positions, rows, strict=True)
-    ]
-    has_tasks = len({task for task, _ in tasks_and_ids}) > 1
-    names = [" ".join(name if has_tasks else name[1:]) for name in tasks_and_ids]
+    has_tasks = len({comparison.tasks[position] for position in positions}) > 1
+    names = []
+    for position in positions:
+        number = str(comparison.before.numbers[comparison.joined.before[position]])
+        names.append(f"{comparison.tasks[position]} {number}" if has_tasks else number)
     if len(set(names)) == len(names):
         return names
-    return [f"{n} {comparison.items[p][1].hex()}" for n, p in zip(names, positions, strict=True)]
+    hashes = [comparison.joined.items[position][1].hex() for position in positions]
+    return [f"{name} {digest}" for name, digest in zip(names, hashes, strict=True)]
 
 
-@contextmanager
-def _open_logs() -> Iterator[Callable[[RunRows, int], LogRow]]:
-    """Provide a function that reads rows by their numbers, and opens each log once."""
+def _read_documents(documents: Sequence[tuple[Outcomes, int]]) -> Iterator[Sample]:
+    """Yield the first response to each document, in order."""
+    lines: dict[Path, tuple[Log, set[int]]] = {}
+    for outcomes, document in documents:
+        log = outcomes.logs[outcomes.log[document]]
+        lines.setdefault(log.path, (log, set()))[1].add(outcomes.lines[document])
     with ExitStack() as stack:
-        readers: dict[Path, Callable[[int, int], LogRow]] = {}
-
-        def read_row(rows: RunRows, row: int) -> LogRow:
-            log = rows.logs[rows.log[row]]
-            if log.path not in readers:
-                readers[log.path] = stack.enter_context(open_row_access(log))
-            return readers[log.path](rows.lines[row], rows.offsets[row])
-
-        yield read_row
+        readers = {
+            path: stack.enter_context(log.open_lines(wanted))
+            for path, (log, wanted) in lines.items()
+        }
+        for outcomes, document in documents:
+            path = outcomes.logs[outcomes.log[document]].path
+            yield readers[path](outcomes.lines[document])[0]

@@ -1,186 +1,179 @@
-"""Notes about automatic choices and about the logs."""
+"""What makes a comparison doubtful, and how its numbers were chosen."""
 
 from __future__ import annotations
 
 import filecmp
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.compare.choice import CompareChoice
-from gapft_harness.compare.findings import Numbers
-from gapft_harness.compare.joining import JoinedRows
-from gapft_harness.compare.reading import ComparedMetric, RunRows
-from gapft_harness.report.rendering.blocks import Text
-from gapft_harness.verdicts.log_files import LM_EVAL
+from gapft_harness.analysis.decomposition import STABLE_ITEMS
+from gapft_harness.compare.comparison import Comparison, Selected
+from gapft_harness.compare.judging import JudgedLog
+from gapft_harness.core.errors import quote_unprintable
+from gapft_harness.outcomes.formats import LM_EVAL
+from gapft_harness.outcomes.table import Outcomes
 
-#: A run's rows, and the indices of the compared ones.
-Selected = tuple[RunRows, NDArray[np.int64]]
+#: Arguments of a model that name it; they differ between models.
+_MODEL_NAMES = ("pretrained", "peft", "delta", "tokenizer", "model", "path")
 
-
-def list_notes(
-    choice: CompareChoice,
-    figures: Mapping[str, ComparedMetric],
-    directions: Mapping[str, bool | None],
-    joined: JoinedRows,
-    before: RunRows,
-    after: Mapping[str, Sequence[Selected]],
-    table: Numbers,
-) -> Iterator[Text]:
-    """Yield notes; those that may change the meaning of the figures are warnings."""
-    yield from _note_same_logs(before, after)
-    yield from _note_choices(choice, figures, before)
-    yield from _note_missing_numbers(figures, before, after)
-    yield from _note_logarithms(figures, before)
-    lower = _format_metrics(
-        figures, [task for task, higher in directions.items() if higher is False]
-    )
-    if lower:
-        yield Text(f"{lower}: lower is better, so a negative difference is a gain")
-    numbers = [name for name in table.after if not table.is_binary(name)]
-    unknown = _format_metrics(
-        figures, [task for task, higher in directions.items() if higher is None]
-    )
-    all_rows = [before, *(rows for runs in after.values() for rows, _ in runs)]
-    lm_eval_logs = [log for rows in all_rows for log in rows.logs if log.kind == LM_EVAL]
-    if unknown and not numbers:
-        reason = " (no direction in lm_eval's results file, or no such file)" * bool(lm_eval_logs)
-        yield Text(f"{unknown}: assuming that higher is better{reason}; else add --lower-is-better")
-    if numbers:
-        tasks = np.array([before.find_task(row) for row in joined.before.tolist()])
-        graded = [task for task in figures if not table.select(tasks == task).is_binary()]
-        which = "" if len(numbers) == len(table.after) else f" of {', '.join(numbers)}"
-        yield Text(
-            f"{_format_metrics(figures, graded)} has values other than 0 and 1{which}: means are "
-            "compared, and tested by sign flips"
-        )
-    if numbers or lower:
-        yield Text("higher and lower: documents whose number rose or fell")
-    if joined.left_out:
-        yield Text(f"{joined.left_out:,} documents are left out: they are not in all logs")
-    if joined.repeated:
-        yield Text(
-            f"{joined.repeated:,} documents share their content with another one; these are "
-            "paired by content and doc_id"
-        )
-    yield from _note_changed_inputs(joined, before, after)
-    unversioned = [log.path for log in lm_eval_logs if log.version is None]
-    if unversioned:
-        others = f" and {len(unversioned) - 1} more" if len(unversioned) > 1 else ""
-        yield Text(
-            "versions of the task are not compared: no results file of lm_eval found beside "
-            f"{unversioned[0]}{others}"
-        )
+_NO_DIRECTION = (
+    "It is unknown whether higher is better (no direction in a results file of lm_eval beside the "
+    "logs); it is assumed: else add --lower-is-better."
+)
+_NO_VERSION = (
+    "Versions of the task are not compared: a log has no results file of lm_eval beside it."
+)
 
 
-def _format_metrics(figures: Mapping[str, ComparedMetric], tasks: Sequence[str]) -> str:
-    """Format the metrics of some tasks, with the tasks if others have a different metric."""
-    metrics = ", ".join(dict.fromkeys(figures[task].name for task in tasks))
-    has_metrics = len({figure.metric for figure in figures.values()}) > 1
-    return f"{metrics} ({', '.join(tasks)})" if metrics and has_metrics else metrics
-
-
-def _note_choices(
-    choice: CompareChoice, figures: Mapping[str, ComparedMetric], before: RunRows
-) -> Iterator[Text]:
-    """Yield notes on the metric or filter chosen among several, one for tasks that agree."""
-    for option, choice_value, names_by_task in (
-        ("metric", choice.metric, before.metrics),
-        ("filter", choice.filter, before.filters),
-    ):
-        if choice_value is not None:
-            continue
-        tasks_by_choice: dict[tuple[str, str], list[str]] = {}
-        for task, figure in figures.items():
-            chosen = getattr(figure, option)
-            rest = ", ".join(name for name in names_by_task[task] if name != chosen)
-            if rest:
-                tasks_by_choice.setdefault((chosen, rest), []).append(task)
-        for (chosen, rest), tasks in tasks_by_choice.items():
-            task_text = "" if len(tasks) == len(figures) else f" of {_format_few(tasks)}"
-            summary = f"using {option} {chosen}, the first in the log{task_text}"
-            yield Text(f"{summary}; others: {rest} (--{option})")
-
-
-def _note_missing_numbers(
-    figures: Mapping[str, ComparedMetric], before: RunRows, after: Mapping[str, Sequence[Selected]]
-) -> Iterator[Text]:
-    """Yield counts of documents that are left out because they have no number."""
-    runs = [
-        ("before", before),
-        *((name, rows) for name, model_runs in after.items() for rows, _ in model_runs),
-    ]
-    for kind, verb in (("unscored", "has null or NaN"), ("unmeasured", "does not apply")):
-        counts = []
-        for name, rows in runs:
-            count = sum(getattr(rows, kind).values())
-            if count:
-                counts.append(f"{count:,} of {len(rows.values):,} ({name})")
-        if counts:
-            metrics = _format_metrics(figures, [*figures])
-            yield Text(
-                f"documents left out because {metrics} {verb}: {', '.join(counts)}",
-                "warning" if kind == "unscored" else "body",
+def list_warnings(comparison: Comparison) -> Iterator[str]:
+    """Yield what may explain a difference besides the model, or makes numbers doubtful."""
+    for warn in (_warn_scoring, _warn_same_logs, _warn_settings, _warn_filters, _warn_inputs):
+        for model, runs in comparison.after.items():
+            yield from (f"{model}: {warning}" for warning in warn(comparison, runs))
+    for name, outcomes in _list_outcomes(comparison):
+        if count := sum(outcomes.unscored.values()):
+            yield (
+                f"{name}: {count:,} of {len(outcomes.values):,} documents are left out, because "
+                "they have null or NaN as score"
             )
+    if 1 < comparison.units < STABLE_ITEMS:
+        yield (
+            f"{comparison.units} {comparison.unit}s, fewer than {STABLE_ITEMS}: the intervals are "
+            "likely too narrow"
+        )
+    if comparison.copies:
+        yield comparison.copies
 
 
-def _note_logarithms(figures: Mapping[str, ComparedMetric], before: RunRows) -> Iterator[Text]:
-    """Yield notes on logarithms that are compared instead of perplexities."""
-    values = np.frombuffer(before.values, dtype=np.float64)
-    tasks = np.array([before.find_task(row) for row in range(len(values))])
-    for task, figure in figures.items():
-        if figure.negative_log:
-            perplexity = np.exp(np.nanmean(values[tasks == task]))
-            yield Text(
-                f"{figure.metric}: rows contain log-likelihoods; their negatives are compared, "
-                f"whose mean is the logarithm of the perplexity ({perplexity:.4g} before)"
+def list_notes(comparison: Comparison) -> Iterator[str]:
+    """Yield how logs were joined and numbers chosen."""
+    yield from comparison.remarks
+    for name, outcomes in _list_outcomes(comparison):
+        tasks = [log.task for log in outcomes.logs]
+        for task in dict.fromkeys(tasks):
+            if (count := tasks.count(task)) > 1:
+                yield (
+                    f"{name}: {count} logs of {task} with equal settings and different documents "
+                    "are joined as parts of one evaluation."
+                )
+        if count := sum(outcomes.unmeasured.values()):
+            yield (
+                f"{name}: {count:,} of {len(outcomes.values):,} documents are left out, because "
+                "the metric does not apply to them."
             )
+    if left_out := comparison.joined.left_out:
+        yield f"Documents that are left out, because they are not in all logs: {left_out:,}."
+    if repeated := comparison.joined.repeated:
+        yield f"Documents with equal content, paired by doc_id too: {repeated:,}."
+    if None in comparison.directions.values():
+        yield _NO_DIRECTION
+    logs = [log for _, outcomes in _list_outcomes(comparison) for log in outcomes.logs]
+    if any(log.kind == LM_EVAL and log.version is None for log in logs):
+        yield _NO_VERSION
 
 
-def _format_few(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+def _list_outcomes(comparison: Comparison) -> Iterator[tuple[str, Outcomes]]:
+    yield "before", comparison.before
+    for model, runs in comparison.after.items():
+        yield from ((model, outcomes) for outcomes, _ in runs)
 
 
-def _note_same_logs(before: RunRows, after: Mapping[str, Sequence[Selected]]) -> Iterator[Text]:
-    """Yield warnings for models whose logs are those before, by path or by content."""
-    for model, runs in after.items():
-        for rows, _ in runs:
-            logs = [(log.path, other.path) for log in before.logs for other in rows.logs]
-            same = [pair for pair in logs if filecmp.cmp(*pair, shallow=False)]
-            if len(same) == len(before.logs):
-                path_before, path_after = same[0]
-                if path_before.resolve() == path_after.resolve():
-                    warning = (
-                        f"{model} is BEFORE compared with itself: {path_after} and {path_before} "
-                        "are the same log"
-                    )
-                else:
-                    warning = (
-                        f"{model} has an identical log to the one before: {path_after} is a copy "
-                        f"of {path_before}"
-                    )
-                yield Text(warning, "warning")
-                break
+def _warn_scoring(comparison: Comparison, runs: list[Selected]) -> Iterator[str]:
+    """Warn about equal responses with different scores."""
+    before, documents_before = comparison.before, comparison.joined.before
+    texts_before = before.find_only_texts()[documents_before]
+    golds_before = _get_hashes(before.golds, documents_before)
+    count = 0
+    for outcomes, documents in runs:
+        same = (texts_before != 0) & (texts_before == outcomes.find_only_texts()[documents])
+        same &= golds_before == _get_hashes(outcomes.golds, documents)
+        count += int((same & (outcomes.values[documents] != comparison.numbers.before)).sum())
+    if count:
+        yield (
+            f"{count:,} responses are the same text as before but have another score: the scoring "
+            "changed, not the model"
+        )
 
 
-def _note_changed_inputs(
-    joined: JoinedRows, before: RunRows, after: Mapping[str, Sequence[Selected]]
-) -> Iterator[Text]:
-    """Yield warnings about different prompts or gold answers for the same documents."""
-    for field, name in (("prompts", "prompt"), ("targets", "gold answer")):
-        hashes_before = getattr(before, field)
-        for model, runs in after.items():
-            changed_rows = set()
-            for rows, by_item in runs:
-                hashes_after = getattr(rows, field)
-                for row, other in zip(joined.before.tolist(), by_item.tolist(), strict=True):
-                    if (
-                        hashes_before[row]
-                        and hashes_after[other]
-                        and hashes_before[row] != hashes_after[other]
-                    ):
-                        changed_rows.add(row)
-            if changed_rows:
-                count = f"{len(changed_rows):,} of {len(joined.items):,} documents"
-                yield Text(f"{model}: different {name} than before for {count}", "warning")
+def _warn_same_logs(comparison: Comparison, runs: list[Selected]) -> Iterator[str]:
+    """Warn about logs that are those before, by path or by content."""
+    before = comparison.before
+    for outcomes, _ in runs:
+        if isinstance(outcomes.logs[0], JudgedLog) != isinstance(before.logs[0], JudgedLog):
+            continue  # the log's own verdicts and a verifier's
+        pairs = [(log.path, other.path) for log in before.logs for other in outcomes.logs]
+        same = [pair for pair in pairs if filecmp.cmp(*pair, shallow=False)]
+        if len(same) == len(before.logs):
+            path_before, path_after = same[0]
+            if path_before.resolve() == path_after.resolve():
+                yield f"it is BEFORE compared with itself: {path_after} is the same log"
+            else:
+                yield f"it has an identical log: {path_after} is a copy of {path_before}"
+            return
+
+
+def _warn_settings(comparison: Comparison, runs: list[Selected]) -> Iterator[str]:
+    """Warn about evaluations whose version of lm_eval or model arguments differ."""
+    before = comparison.before.logs[0].settings
+    differences: dict[str, None] = {}
+    for outcomes, _ in runs:
+        after = outcomes.logs[0].settings
+        for name in sorted({*before, *after} - {*_MODEL_NAMES}) if before and after else ():
+            old, new = before.get(name), after.get(name)
+            if old != new:
+                differences[f"{name} {_format_setting(old)} → {_format_setting(new)}"] = None
+    if differences:
+        yield (
+            "evaluated with other settings than before, so the change may not be the model's: "
+            f"{', '.join(differences)}"
+        )
+
+
+def _format_setting(value: object) -> str:
+    return "not set" if value is None else quote_unprintable(str(value))
+
+
+def _warn_filters(comparison: Comparison, runs: list[Selected]) -> Iterator[str]:
+    """Warn about filters under which the same metric changes in the other direction."""
+    if comparison.joined.left_out:
+        return  # the sums are those of all documents
+    for task, metric in comparison.metrics.items():
+        changes: dict[str, tuple[float, float]] = {}
+        for name, (count, total) in comparison.before.other_filters.get(task, {}).items():
+            sums = [rows.other_filters.get(task, {}).get(name, (0, 0.0)) for rows, _ in runs]
+            if count and all(own_count == count for own_count, _ in sums):
+                mean = sum(own_total for _, own_total in sums) / (count * len(sums))
+                changes[name] = total / count, mean
+        low, high = changes.pop(metric.filter, (0.0, 0.0))
+        for name, (mean_before, mean) in changes.items():
+            if (mean - mean_before) * (high - low) < 0:
+                yield (
+                    f"{metric.metric} of {task or 'the log'} changes in the other direction under "
+                    f"filter {name}: from {mean_before:.4g} to {mean:.4g}, but from {low:.4g} to "
+                    f"{high:.4g} under {metric.filter}; the answers' format may have changed, not "
+                    "their correctness"
+                )
+
+
+def _warn_inputs(comparison: Comparison, runs: list[Selected]) -> Iterator[str]:
+    """Warn about different prompts or gold answers for the same documents."""
+    before, documents_before = comparison.before, comparison.joined.before
+    for field, name in (("prompts", "prompt"), ("golds", "gold answer")):
+        hashes_before = _get_hashes(getattr(before, field), documents_before)
+        changed = np.zeros(len(documents_before), dtype=bool)
+        for outcomes, documents in runs:
+            if outcomes.logs[0].kind != before.logs[0].kind:
+                continue  # each tool writes prompts and gold answers in its own way
+            hashes = _get_hashes(getattr(outcomes, field), documents)
+            changed |= (hashes_before != hashes) & (hashes_before != 0) & (hashes != 0)
+        if changed.any():
+            count = f"{changed.sum():,} of {len(changed):,} documents"
+            yield f"different {name} than before for {count}"
+
+
+def _get_hashes(column: object, documents: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return a column of hashes of the compared documents."""
+    hashes: NDArray[np.int64] = np.frombuffer(column, dtype=np.int64)[documents]  # type: ignore[call-overload]
+    return hashes

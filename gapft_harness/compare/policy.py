@@ -2,47 +2,79 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, model_validator
 
 from gapft_harness.analysis.power import compute_data_factor
-from gapft_harness.core.errors import UserError, refuse_unknown
+from gapft_harness.core.errors import UserError
+from gapft_harness.recipe.messages import build_recipe_error
 from gapft_harness.recipe.reading import read_recipe
+from gapft_harness.recipe.sections import RecipeSection
 
 GateVerdict = Literal["PASS", "WARN", "INCONCLUSIVE", "BLOCK"]
 #: The exit status of each verdict, the mildest verdict first; 2 is a user's mistake.
 EXIT_STATUS: dict[GateVerdict, int] = {"PASS": 0, "WARN": 0, "INCONCLUSIVE": 3, "BLOCK": 1}
 
-_EXPECTED = "expected 0 or more: by how much the model may be worse, e.g. 0.01 for one point"
+Margin = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
+
+
+class Margins(RecipeSection):
+    """By how much a model may be worse than before, in the unit of the metric.
+
+    A number is the margin ``block``.
+    """
+
+    block: Margin | None = Field(None, description="margin of BLOCK and INCONCLUSIVE")
+    warn: Margin | None = Field(None, description="margin of WARN, below block")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _convert_number(cls, value: Any) -> Any:
+        return {"block": value} if isinstance(value, int | float) else value
+
+    @model_validator(mode="after")
+    def _check_margins(self) -> Margins:
+        if self.block is None and self.warn is None:
+            raise ValueError("expected a margin, such as 0.01 or {block: 0.02, warn: 0.01}")
+        if self.block is not None and self.warn is not None and self.warn >= self.block:
+            raise ValueError("expected a smaller margin for warn than for block")
+        return self
+
+    def __str__(self) -> str:
+        margins = {"block": self.block, "warn": self.warn}
+        return ", ".join(
+            f"{name} {value:g}" for name, value in margins.items() if value is not None
+        )
+
+
+class Policy(RecipeSection):
+    """A policy: margins for all documents, and by task and metric."""
+
+    overall: Margins | None = Field(None, description="margins for all documents")
+    tasks: dict[str, dict[str, Margins]] = Field({}, description="TASK: {METRIC: margins}")
 
 
 @dataclass(frozen=True, slots=True)
 class GateRule:
-    """By how much a model may be worse than before, in the unit of the metric.
+    """Margins for some documents.
 
     Attributes:
         place: the option, or the policy's file and key, for messages.
-        block: the margin of BLOCK and INCONCLUSIVE; None: the rule never blocks.
-        warn: the margin of WARN, below ``block``; None: no warning.
+        margins: the margins.
         task: the task, or lm_eval's group of tasks; "": all documents.
         metric: the metric; "": the compared one.
         filter: lm_eval's filter; None: the compared one.
     """
 
     place: str
-    block: float | None = None
-    warn: float | None = None
+    margins: Margins
     task: str = ""
     metric: str = ""
     filter: str | None = None
-
-    @property
-    def margins(self) -> list[float]:
-        """The margins of the rule, the smallest first."""
-        return [margin for margin in (self.warn, self.block) if margin is not None]
 
 
 def build_margin_rule(margin: float) -> GateRule:
@@ -52,81 +84,42 @@ def build_margin_rule(margin: float) -> GateRule:
         UserError: the margin is negative or not finite.
     """
     place = f"--fail-if-worse {margin:g}"
-    return GateRule(place, block=_check_number(margin, place))
+    (rule,) = _build_rules({"overall": margin}, place)
+    return GateRule(place, rule.margins)
 
 
 def read_policy(path: Path) -> list[GateRule]:
     """Read a policy: ``overall: MARGIN`` and ``tasks: {TASK: {METRIC: MARGIN}}``.
 
-    A margin is a number, or ``{block: NUMBER, warn: NUMBER}`` with one or both keys. METRIC may end
-    with a comma and lm_eval's filter, as in lm_eval's results.
+    METRIC may end with a comma and lm_eval's filter, as in lm_eval's results.
 
     Raises:
         UserError: the file cannot be read, has no rule, or a key or margin is wrong.
     """
     place = f"policy {path}"
-    content = read_recipe(path, "policy")
-    refuse_unknown(content, ("overall", "tasks"), place)
-    rules = []
-    if "overall" in content:
-        rules.append(_build_rule(f"{place}: key 'overall'", content["overall"]))
-    if "tasks" in content:
-        by_task = _require_mapping(
-            content["tasks"], f"{place}: key 'tasks'", "TASK: {METRIC: 0.01}"
-        )
-        for task, by_metric in by_task.items():
-            key = f"{place}: key 'tasks.{task}'"
-            for name, margins in _require_mapping(by_metric, key, "METRIC: 0.01").items():
-                metric, has_filter, filter_name = name.partition(",")
-                rules.append(
-                    _build_rule(
-                        f"{place}: key 'tasks.{task}.{name}'",
-                        margins,
-                        task=task,
-                        metric=metric,
-                        filter=filter_name if has_filter else None,
-                    )
-                )
+    rules = [*_build_rules(read_recipe(path, "policy"), place)]
     if not rules:
         raise UserError(f"{place}: found no margin; expected at least one, e.g. overall: 0.01")
     return rules
 
 
-def _build_rule(place: str, content: Any, **names: Any) -> GateRule:
-    if not isinstance(content, dict):
-        return GateRule(place, block=_check_number(content, place), **names)
-    refuse_unknown(content, ("block", "warn"), place)
-    margins = {key: _check_number(value, f"{place}, {key}") for key, value in content.items()}
-    if not margins:
-        raise UserError(f"{place}: found no margin; expected 0.01, or {{block: 0.02, warn: 0.01}}")
-    if len(margins) == 2 and margins["warn"] >= margins["block"]:
-        raise UserError(
-            f"{place}: found warn {margins['warn']:g} and block {margins['block']:g}; expected a "
-            "smaller margin for warn"
-        )
-    return GateRule(place, margins.get("block"), margins.get("warn"), **names)
-
-
-def _check_number(value: Any, place: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise UserError(f"{place}: found {value!r}; {_EXPECTED}")
-    if not 0 <= value <= sys.float_info.max:
-        raise UserError(f"{place}: found {value!r}; {_EXPECTED}")
-    return float(value)
-
-
-def _require_mapping(value: Any, place: str, example: str) -> dict[str, Any]:
-    if not isinstance(value, dict) or not value:
-        raise UserError(f"{place}: found {value!r}; expected {{{example}}}")
-    for key in value:
-        if not isinstance(key, str):
-            raise UserError(f"{place}: found the key {key!r}; expected a name; quote it: '{key}'")
-    return value
+def _build_rules(content: Mapping[str, Any], place: str) -> Iterator[GateRule]:
+    try:
+        policy = Policy.model_validate(content)
+    except ValidationError as error:
+        raise build_recipe_error(error, content, Policy, place, {}) from error
+    if policy.overall is not None:
+        yield GateRule(f"{place}: key 'overall'", policy.overall)
+    for task, by_metric in policy.tasks.items():
+        for name, margins in by_metric.items():
+            metric, comma, filter_name = name.partition(",")
+            key = f"{place}: key 'tasks.{task}.{name}'"
+            yield GateRule(key, margins, task, metric, filter_name if comma else None)
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What an interval decides about a rule.
+    """What an interval decides about margins.
 
     Attributes:
         verdict: BLOCK if the complete interval is below minus ``block``, INCONCLUSIVE if it
@@ -140,29 +133,28 @@ class Decision:
     factor: float | None = None
 
 
-def decide(rule: GateRule, difference: float, low: float, high: float) -> Decision:
-    """Decide about a rule from a difference and its interval.
+def decide(margins: Margins, difference: float, low: float, high: float) -> Decision:
+    """Decide about margins from a difference and its interval.
 
     Args:
-        rule: the rule.
+        margins: the margins.
         difference: after minus before, negated if lower is better.
         low: the lower end of the interval of ``difference``.
         high: the upper end.
     """
-
-    def measure_undecided(margin: float) -> tuple[float, float | None]:
+    undecided: GateVerdict
+    decided: GateVerdict
+    for margin, decided, undecided in (
+        (margins.block, "BLOCK", "INCONCLUSIVE"),
+        (margins.warn, "WARN", "WARN"),
+    ):
+        if margin is None or low >= -margin:
+            continue
+        if high < -margin:
+            return Decision(decided)
         factor = compute_data_factor(difference + margin, high - low)
         # a skewed interval contains margins that a symmetric one of its width would not
-        return margin, None if factor is None else max(factor, 1.0)
-
-    if rule.block is not None and high < -rule.block:
-        return Decision("BLOCK")
-    if rule.block is not None and low < -rule.block:
-        return Decision("INCONCLUSIVE", *measure_undecided(rule.block))
-    if rule.warn is not None and high < -rule.warn:
-        return Decision("WARN")
-    if rule.warn is not None and low < -rule.warn:
-        return Decision("WARN", *measure_undecided(rule.warn))
+        return Decision(undecided, margin, None if factor is None else max(factor, 1.0))
     return Decision("PASS")
 
 

@@ -13,6 +13,7 @@ import os
 import platform
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -114,11 +115,20 @@ def _die_on_sigterm() -> Iterator[None]:
     ``ray stop``, a preempted node and Slurm send SIGTERM. Ray's own handler would raise SystemExit
     in the job, which cannot be distinguished from a job that calls ``sys.exit``.
     """
-    previous_handler = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    with _keep_sigterm_handler():
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        yield
+
+
+@contextlib.contextmanager
+def _keep_sigterm_handler() -> Iterator[None]:
+    """Restore the handler of SIGTERM: in a command, Ray's looks like a failure of the executor."""
+    handler = signal.getsignal(signal.SIGTERM)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, previous_handler)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
 
 
 #: How many times a job is restarted after its worker process or its node was lost.
@@ -224,10 +234,11 @@ class RayExecutor:
         ray_module = sys.modules.get("ray")
         if ray_module is not None and ray_module.is_initialized():
             return
-        if self._address is None:
-            start_ray(self._workers * self._threads)
-        else:
-            join_cluster(self._address)
+        with _keep_sigterm_handler():
+            if self._address is None:
+                start_ray(self._workers * self._threads)
+            else:
+                join_cluster(self._address)
         self._has_joined = True
 
     def _choose_options(self, ray: Any) -> dict[str, Any]:

@@ -22,11 +22,12 @@ from gapft_harness.gap.logs import (
     write_results,
     write_rows,
 )
+from gapft_harness.outcomes.searches import Endings
+from gapft_harness.outcomes.verdicts import Verdicts, encode_answers
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import JudgedResponse, read_judged, read_problems
 from gapft_harness.stages.generation.sealing import count_tokens
-from gapft_harness.verdicts.table import Verdicts, encode_answers
 
 if TYPE_CHECKING:
     from gapft_harness.lm_eval_bridge.stock import StockTask
@@ -50,7 +51,8 @@ class MeasuredSearch:
         metric: the metric that decides; ``pass@1`` if a verifier judges.
         judge: the verifier or metric, in words.
         verdicts: by filter, the verdicts on all responses; the chosen filter is first.
-        errors: by filter, the number of responses without a verdict (error or timeout).
+        endings: by filter, how responses ended.
+        warnings: the warnings of the search.
         voting: the task's filters that vote among several responses, so they are not used here.
         rows_by_id: by problem id, the problem's row number in the split.
         changed: number of responses whose verdict differed when the chosen filter judged again.
@@ -64,7 +66,8 @@ class MeasuredSearch:
     metric: str
     judge: str
     verdicts: dict[str, Verdicts]
-    errors: dict[str, int]
+    endings: dict[str, Endings]
+    warnings: tuple[str, ...]
     voting: tuple[str, ...]
     rows_by_id: dict[str, int]
     changed: int
@@ -78,22 +81,33 @@ class _Tally:
 
     Attributes:
         passed: by problem, whether each response passed; the deployment decode is first.
-        answers: by problem, the answer of each sample; None without one.
+        answers: by problem, the answer of each response; None without one.
         errors: number of responses without a verdict.
+        cut: number of responses that ended at the length limit.
     """
 
     passed: list[list[bool]] = field(default_factory=list)
     answers: list[list[str | None]] = field(default_factory=list)
     errors: int = 0
+    cut: int = 0
 
     def add(self, judged: Sequence[Judgement], answers: Sequence[str | None]) -> None:
         self.passed.append([judgement.verdict.passed for judgement in judged])
-        self.answers.append([*answers[1:]])
+        self.answers.append([*answers])
         self.errors += sum(judgement.verdict.status in ("error", "timeout") for judgement in judged)
+        self.cut += sum(judgement.finish_reason == "length" for judgement in judged)
 
     def build_verdicts(self) -> Verdicts:
         passed = np.array(self.passed)
-        return Verdicts.of(passed[:, 0], passed[:, 1:], encode_answers(self.answers))
+        return Verdicts.of(
+            passed[:, 0], passed[:, 1:], encode_answers([row[1:] for row in self.answers])
+        )
+
+    def count_endings(self) -> Endings:
+        answers = [answer for row in self.answers for answer in row]
+        missing = answers.count(None)
+        unanswered = missing if missing < len(answers) else None
+        return Endings(len(answers), self.cut, unanswered, self.errors)
 
 
 def measure_search(
@@ -171,7 +185,8 @@ def measure_search(
         metric=metric if stock is None else stock.metric,
         judge=f"verifier {task['verifier']}" if stock is None else stock.judge_description,
         verdicts=verdicts,
-        errors={name: tally.errors for name, tally in tallies.items()},
+        endings={name: tally.count_endings() for name, tally in tallies.items()},
+        warnings=tuple(manifest["warnings"]),
         voting=() if stock is None else stock.voting,
         rows_by_id=measured_rows,
         changed=changed,

@@ -1,14 +1,16 @@
-"""Assess whether the effect of training on recovered problems exceeds retraining noise."""
+"""Advise whether to train: does the possible gain exceed what seeds and items can show?"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+from gapft_harness.analysis.decomposition import STABLE_ITEMS
+from gapft_harness.analysis.estimate import Estimate, estimate_share
 from gapft_harness.analysis.power import find_detectable_effect
-from gapft_harness.gap.findings import GapFindings
-from gapft_harness.report.rendering.wording import format_count, listed, percent, points
+from gapft_harness.outcomes.searches import SearchFindings
+from gapft_harness.presentation.content import format_value
 
 #: Share of decisions that differed between two trainings with the same seed and data, LogiQA 2.0
 #: (the paper, Appendix A, "Method Details": Reproducibility).
@@ -16,6 +18,10 @@ DISCORDANCE = 331 / 1367
 #: Share of recovered audit failures that training corrects: the paper's range over its three
 #: models (Section 6, "between two fifths and two thirds").
 CORRECTED = (2 / 5, 2 / 3)
+#: The share of responses, cut or without an answer, from which there is no advice.
+MAX_UNFIT = 0.1
+#: The largest number of problems that is proposed.
+MAX_PROBLEMS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,127 +42,122 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingAdvice:
-    """The answer, with its reasons in a few sentences."""
-
-    answer: Literal["worth training", "may be too little to see", "not worth training"]
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Prospects:
-    """The effects that a planned training can detect.
+class Advice:
+    """Whether to train.
 
     Attributes:
-        seeds: number of training seeds.
-        items: number of audit items.
-        discordance: see ``Plan``.
-        shared: see ``Plan``.
-        detectable: by number of seeds, the smallest effect found with power 80%; None: none.
-        verdict: whether training is worth it.
+        answer: the answer.
+        reason: its reason in a few sentences.
+        detectable: by number of training seeds, the smallest effect that the audit items show with
+            power 80%; None: none.
+        items: number of audit items; 0: unknown.
     """
 
-    seeds: int
-    items: int
-    discordance: float
-    shared: float
-    detectable: Mapping[int, float | None]
-    verdict: TrainingAdvice
-
-    @property
-    def power(self) -> str:
-        """The detectable effects in a sentence."""
-        seeds = listed([str(count) for count in self.detectable])
-        effects = [
-            "none" if least is None else points(least, 2) for least in self.detectable.values()
-        ]
-        return (
-            f"Differences found with probability 80% on {format_count(self.items)} audit items "
-            f"(two-sided paired test, level 5%), with {seeds} training seeds: {listed(effects)} "
-            f"points. Assumed: two trained models differ on {percent(self.discordance)} of the "
-            f"items; {percent(self.shared, 0)} of the variance of their differences is shared by "
-            "all seeds."
-        )
+    answer: Literal["no advice", "too little data", "too small a gain", "worth training"]
+    reason: str
+    detectable: Mapping[int, float | None] = field(default_factory=dict)
+    items: int = 0
 
 
-def assess(plan: Plan, splits: Mapping[str, GapFindings], seeds: int) -> Prospects | None:
+def advise(plan: Plan, splits: Mapping[str, SearchFindings], seeds: int) -> Advice:
     """Compare the possible gain of training with the effect that seeds and items can detect.
+
+    There is no advice where a tenth of the responses is cut or has no readable answer. The largest
+    gain from correcting recovered failures is p_S. If its interval contains the detectable effect,
+    there is too little data. If it is below, or if more than two thirds of the recovered problems
+    would have to be corrected, the gain is too small.
 
     Args:
         plan: the planned training.
         splits: the searched splits; the gain is judged on the audit, else on the pool.
         seeds: number of seeds in the recipe.
-
-    Returns:
-        The prospects; None without a searched audit and without a number of items in the plan.
     """
     judged = splits.get("audit") or splits["pool"]
+    if fault := describe_fault(splits):
+        return Advice("no advice", fault)
     items = plan.items or ("audit" in splits and len(judged.verdicts.passing))
     if not items:
-        return None
-    pool = splits.get("pool")
-    verdict = None
-    if pool is not None and not pool.verdicts.sizes["S"]:
-        verdict = TrainingAdvice(
-            "not worth training",
-            f"Search recovered none of the {format_count(pool.verdicts.sizes['U'])} pool problems "
-            "that one decode missed: there is nothing to train on. Search deeper (search.k), at a "
-            "higher temperature, or choose an easier pool.",
-        )
-    p_s = float(judged.shares["S"].value)
-    evidence = (
-        f"Search recovers {percent(p_s)} of the problems "
-        f"({format_count(judged.verdicts.sizes['S'])} of "
-        f"{format_count(len(judged.verdicts.passing))})"
-    )
+        return Advice("no advice", "No audit was searched: set its number of items with --items.")
     seeds = plan.seeds or seeds
-    least = {
-        n: find_detectable_effect(
-            seeds=n, items=items, discordance=plan.discordance, shared=plan.shared
-        )
-        for n in sorted({1, 3, 5, 10, seeds})
-    }
-    return Prospects(
-        *(seeds, items, plan.discordance, plan.shared, least),
-        verdict or _compare_gain(p_s, evidence, seeds, items, least[seeds]),
+    detectable = {n: _find_effect(plan, n, items) for n in sorted({1, 3, 5, 10, seeds})}
+    pool = splits.get("pool")
+    if pool is not None and not pool.verdicts.sizes["S"]:
+        reason = "Search recovered no problem of the pool: there is nothing to train on."
+        return Advice("too small a gain", reason, detectable, items)
+    answer, reason = _compare_gain(plan, judged, seeds, items, detectable[seeds])
+    return Advice(answer, reason, detectable, items)
+
+
+def describe_fault(splits: Mapping[str, SearchFindings]) -> str:
+    """Describe what makes the figures of a split unfit for advice; empty if nothing does."""
+    for split, findings in splits.items():
+        endings = findings.endings
+        unfit = {
+            "were cut at the length limit (search.max_gen_toks)": endings.cut,
+            "have no readable answer": endings.unanswered or 0,
+        }
+        faults = [
+            f"{100 * count / endings.responses:.0f}% {what}"
+            for what, count in unfit.items()
+            if count >= MAX_UNFIT * endings.responses
+        ]
+        if faults:
+            return (
+                f"Of the {endings.responses:,} responses to the {split}, {' and '.join(faults)}. "
+                "The numbers below describe the settings, not the model."
+            )
+    return ""
+
+
+def _find_effect(plan: Plan, seeds: int, items: int) -> float | None:
+    return find_detectable_effect(
+        seeds=seeds, items=items, discordance=plan.discordance, shared=plan.shared
     )
 
 
 def _compare_gain(
-    p_s: float, evidence: str, seeds: int, items: int, least: float | None
-) -> TrainingAdvice:
-    """Compare the S term of the gain with the smallest detectable effect.
-
-    The S term p_S kappa_S is the gain from correcting recovered failures. It is at most p_S, and
-    between 2/5 and 2/3 of it at the paper's correction rates. If even p_S, or 2/3 of it, is below
-    the detectable effect, training is not worth it.
-    """
-    plan = f"{_format_seeds(seeds)} and {format_count(items)} audit items"
-    if least is None:
-        return TrainingAdvice(
-            "not worth training",
-            f"{plan.capitalize()} cannot distinguish any effect from retraining noise: add items.",
-        )
-    low, high = (share * p_s for share in CORRECTED)
-    gain = (
-        f"{evidence}; correcting two fifths to two thirds of them, the paper's range, adds "
-        f"{points(low)} to {points(high)} points, and {plan} detect {points(least)} or more."
+    plan: Plan, judged: SearchFindings, seeds: int, items: int, effect: float | None
+) -> tuple[Literal["too little data", "too small a gain", "worth training"], str]:
+    gain = judged.shares["S"]
+    problems = len(judged.verdicts.passing)
+    largest = (
+        "Correcting every recovered problem would add "
+        f"{format_value(gain, 'points').replace('+', '')} points (p_S)."
     )
-    if high < least:
-        reason = (
-            "Even correcting all of them would not exceed retraining noise. This is the "
-            "paper's case of Qwen2.5-7B, whose one decode solves nearly all that search can reach."
-            if p_s < least
-            else "This does not exceed retraining noise; more seeds or items may help."
-        )
-        return TrainingAdvice("not worth training", f"{gain} {reason}")
-    if low < least:
-        return TrainingAdvice(
-            "may be too little to see",
-            f"{gain} The lower end does not exceed noise; more seeds or items would help.",
-        )
-    return TrainingAdvice("worth training", f"{gain} So the expected effect can be detected.")
+    plural = "" if seeds == 1 else "s"
+    least = "no difference" if effect is None else f"a difference of {100 * effect:.1f} points"
+    shown = f"{seeds} training seed{plural} on {items:,} audit problems can show {least}"
+    if effect is None or problems < STABLE_ITEMS or gain.low <= effect <= gain.high:
+        deciding = _find_deciding_problems(plan, gain, problems, seeds)
+        more = f"About {deciding:,} problems would decide." if deciding else "Add audit problems."
+        return "too little data", f"{largest} {shown}. {more}"
+    if gain.high < effect:
+        return "too small a gain", f"{largest} {shown}."
+    needed = effect / float(gain.value)
+    answer: Literal["too small a gain", "worth training"] = (
+        "too small a gain" if needed > CORRECTED[1] else "worth training"
+    )
+    return answer, (
+        f"{largest} {shown}, so {100 * needed:.0f}% of these problems must be corrected; training "
+        "corrected 40 to 67% in the paper."
+    )
 
 
-def _format_seeds(count: int) -> str:
-    return f"{count} training seed{'s' if count > 1 else ''}"
+def _find_deciding_problems(plan: Plan, found: Estimate, problems: int, seeds: int) -> int | None:
+    """Find how many audit problems with the same share of S separate it from what they show.
+
+    Args:
+        plan: the planned training; without its own number of items, all problems are audit items.
+        found: the share of S.
+        problems: the number of problems that were searched.
+        seeds: number of training seeds.
+    """
+    problems = max(problems, STABLE_ITEMS)
+    while problems < MAX_PROBLEMS:
+        effect = _find_effect(plan, seeds, plan.items or problems)
+        gain = estimate_share(found.value, problems)
+        if effect is not None and not gain.low <= effect <= gain.high:
+            unit: int = 10 ** (len(str(problems)) - 2)
+            return -(-problems // unit) * unit
+        problems += max(1, problems // 20)
+    return None

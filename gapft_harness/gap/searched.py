@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.outcomes.searches import Endings
+from gapft_harness.outcomes.verdicts import Verdicts
 from gapft_harness.report.reading.audits import read_verdicts
+from gapft_harness.report.reading.endings import EndingCounts, read_endings
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory
-from gapft_harness.verdicts.table import Verdicts
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,8 @@ class SearchedRun:
         k: number of samples of each problem.
         splits: ``pool`` and ``audit``, or the one that was searched.
         recipe: the recipe as JSON values.
-        warnings: warnings about imported splits.
+        warnings: the run's warnings.
+        endings: by split, how responses ended.
     """
 
     task: str
@@ -33,6 +36,7 @@ class SearchedRun:
     splits: Mapping[str, Verdicts]
     recipe: Mapping[str, Any]
     warnings: tuple[str, ...] = ()
+    endings: Mapping[str, Endings] = field(default_factory=dict)
 
 
 def read_run(path: Path) -> SearchedRun:
@@ -54,17 +58,16 @@ def read_run(path: Path) -> SearchedRun:
             f"{path}: found {k} sample{'' if k == 1 else 's'} of each problem (search.k), expected "
             "2 or more, better 8; search again with --set search.k=8"
         )
+    tables = {split: run.sealed(layout.responses_path(split)) for split in searched_splits}
+    endings = read_endings(tables)
     return SearchedRun(
         task=manifest["task"]["name"],
         verifier=manifest["task"]["verifier"],
         k=k,
         splits={split: _read_split(run, split, k) for split in searched_splits},
         recipe=run.recipe.model_dump(mode="json"),
-        warnings=tuple(
-            line
-            for line in manifest["warnings"]
-            if line.partition(": ")[0] in manifest.get("imported", {})
-        ),
+        warnings=tuple(manifest["warnings"]),
+        endings={split: _sum_endings(counts) for split, counts in endings.items()},
     )
 
 
@@ -74,3 +77,11 @@ def _read_split(run: RunDirectory, split: str, k: int) -> Verdicts:
     if not len(verdicts.passing):
         raise UserError(f"{table}: no responses found")
     return verdicts
+
+
+def _sum_endings(counts: EndingCounts) -> Endings:
+    return Endings(
+        responses=sum(counts.responses.values()),
+        cut=counts.responses.get("length", 0),
+        unanswered=None if counts.unanswered is None else sum(counts.unanswered.values()),
+    )

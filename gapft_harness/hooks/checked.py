@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from reprlib import repr as short
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.json_values import find_json_fault
 from gapft_harness.core.records import FINISH_REASONS, Decoding, Gold
@@ -22,6 +22,9 @@ from gapft_harness.hooks.protocols import (
     Verifier,
 )
 from gapft_harness.hooks.registration import Registration, find_owner
+
+if TYPE_CHECKING:  # loads numpy
+    from gapft_harness.presentation.content import Table
 
 #: The verifier's optional method that judges and reads answers in one pass.
 COMBINED_METHOD = "verify_with_answers"
@@ -187,14 +190,16 @@ class CheckedExecutor:
             self._executor.close()
 
 
-def build_checked_section(entry: Registration) -> Callable[[Mapping[str, Any]], str]:
-    """Wrap a report section so that its Markdown is checked to be text a file can hold."""
+def build_checked_section(entry: Registration) -> Callable[[Mapping[str, Any]], list[Table]]:
+    """Wrap a report section so that its result is checked to be tables."""
+    from gapft_harness.presentation.content import Table
 
-    def render(results: Mapping[str, Any]) -> str:
+    def build(results: Mapping[str, Any]) -> list[Table]:
         with entry.wrap_errors():
-            text = entry.value(results)
-        if not isinstance(text, str) or find_json_fault(text):
-            raise entry.contract_error(f"returned {short(text)}; expected Markdown text")
-        return text
+            tables = list(entry.value(results))
+        for table in tables:
+            if not isinstance(table, Table):
+                raise entry.contract_error(f"returned {short(table)}; expected tables")
+        return tables
 
-    return render
+    return build

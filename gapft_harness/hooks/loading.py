@@ -43,7 +43,7 @@ _BUNDLED_PACKAGES = (
     "plugins.verifiers",
     "experiments",
 )
-_BUNDLED_MODULES = ("importing.formats",)
+_BUNDLED_MODULES = ("outcomes.formats",)
 
 #: A function that imports a plugin.
 Loader = Callable[[], Any]

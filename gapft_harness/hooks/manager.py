@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from gapft_harness.core.errors import PluginError, UnknownPluginError, UserError
 from gapft_harness.core.files import sha256
@@ -30,6 +30,9 @@ from gapft_harness.hooks.thoughts import (
     VerifierWithoutThoughts,
     split_think_end_token,
 )
+
+if TYPE_CHECKING:  # loads numpy
+    from gapft_harness.presentation.content import Table
 
 __all__ = [
     "KINDS",
@@ -220,10 +223,10 @@ class Plugins:
             )
         return next(iter([*plugin_readers, *readers]), None)
 
-    def list_report_sections(self) -> list[tuple[str, Callable[[Mapping[str, Any]], str]]]:
-        """List the plugins' report sections with checked renderers, by name."""
+    def list_report_sections(self) -> dict[str, Callable[[Mapping[str, Any]], list[Table]]]:
+        """Map the titles of the plugins' report sections, sorted, to their checked functions."""
         names = self._by_kind["report section"]
-        return [(name, build_checked_section(entry)) for name, entry in names.items()]
+        return {name: build_checked_section(entry) for name, entry in names.items()}
 
 
 def load_plugins(files: Sequence[str] = ()) -> Plugins:

@@ -164,6 +164,8 @@ class Generation:
         stop_string: the stop string if ``finish_reason`` is ``stop_string``; else empty.
         reasoning: the reasoning that the model wrote, if it comes apart from ``text``. Verifiers do
             not see it.
+        passed: whether the response passed, if it was judged before; it is not judged again. None:
+            the task's verifier judges it.
     """
 
     text: str
@@ -172,6 +174,7 @@ class Generation:
     tokens_from: TokensFrom = "generator"
     stop_string: str = ""
     reasoning: str = ""
+    passed: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ def register_executors(register: Register) -> None:
 
 @hookspec
 def register_report_sections(register: Register) -> None:
-    """``register(name, render)``: ``render(results)`` -> Markdown at the end of the report."""
+    """``register(title, build)``: ``build(results)`` -> tables of a section of the report."""
 
 
 @hookspec
@@ -66,4 +66,4 @@ def register_experiments(register: Register) -> None:
 
 @hookspec
 def register_log_readers(register: Register) -> None:
-    """``register(name, rows, recognises=, task=)``: ``rows(log)`` yields one row per document."""
+    """``register(name, read, recognises=, task=)``: ``read(path)`` yields ``api.Sample``s."""

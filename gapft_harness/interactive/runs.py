@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import SPLITS, RunDirectory, list_splits
+from gapft_harness.run_directory.directory import RunDirectory, list_splits
 from gapft_harness.run_directory.layout import RunFile
 
 if TYPE_CHECKING:
@@ -97,34 +97,25 @@ class Run:
 
         if kind not in _STAGES:
             raise UserError(f"unknown table {kind!r}; {did_you_mean(kind, _STAGES)}")
-        tables = {path: place for path, place in self._list_tables().items() if place.kind == kind}
-        if split is not None:
-            tables = self._select_split(tables, kind, split)
-        if not tables:
-            stage = _STAGES[kind]
-            place = "" if split is None else f" of {split}"
-            raise UserError(
-                f"{self.path}: has no {kind}{place} yet; run the stage that writes them: "
-                f"gapft run {self.path} --only {stage}"
-            )
-        return pa.concat_tables(
-            [self._read_table(path, place, columns) for path, place in tables.items()],
-            promote_options="default",
-        )
-
-    def _select_split(
-        self, places: dict[str, RunFile], kind: str, split: str
-    ) -> dict[str, RunFile]:
-        if kind in ("selections", "decisions"):
+        splits = list_splits(self.directory.recipe)
+        if split is not None and kind in ("selections", "decisions"):
             raise UserError(
                 f"split={split!r}: {kind} are tables of arms, not of splits; filter by condition"
             )
-        searched = list_splits(self.directory.recipe)
-        if split not in searched:
+        if split is not None and split not in splits:
+            raise UserError(f"{self.path}: unknown split {split!r}; {did_you_mean(split, splits)}")
+        tables = [
+            self._read_table(path, place, columns)
+            for path, place in self._list_tables().items()
+            if place.kind == kind and split in (None, place.split)
+        ]
+        if not tables:
+            of_split = "" if split is None else f" of {split}"
             raise UserError(
-                f"{self.path}: unknown split {split!r}; {did_you_mean(split, searched)}"
+                f"{self.path}: has no {kind}{of_split} yet; run the stage that writes them: "
+                f"gapft run {self.path} --only {_STAGES[kind]}"
             )
-        return {path: place for path, place in places.items() if place.split == split}
+        return pa.concat_tables(tables, promote_options="default")
 
     def _list_tables(self) -> dict[str, RunFile]:
         """List the sealed tables by path, without states from a part of the samples."""
@@ -170,16 +161,3 @@ def open_run(place: str | Path) -> Run:
         UserError: the folder is not a run directory.
     """
     return Run(RunDirectory.open(place))
-
-
-def read_split_states(run: Run, split: str) -> pa.Table:
-    """Read the states of one split.
-
-    Raises:
-        UserError: the split is unknown, only decoded greedily, or not searched yet.
-    """
-    if split not in SPLITS:
-        raise UserError(
-            f"{run.path}: {split!r} is not a split with states; {did_you_mean(split, SPLITS)}"
-        )
-    return run.read("states", split=split)

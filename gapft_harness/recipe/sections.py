@@ -327,6 +327,48 @@ class Deployment(RecipeSection):
     top_k: int = Field(0, ge=0, description="top-k cut of the deployment decode; 0 means none")
 
 
+class LogResponses(RecipeSection):
+    """Logs whose responses the search takes instead of generating them."""
+
+    pool: tuple[str, ...] = Field(
+        (),
+        description="logs of the pool's responses; default: the model generates them. Plain JSON "
+        "lines have greedy responses and samples, other logs have samples",
+    )
+    audit: tuple[str, ...] = Field((), description="the same for the audit")
+    greedy: dict[Literal["pool", "audit"], str] = Field(
+        default_factory=dict, description="by split, a log of greedy responses"
+    )
+    on: tuple[str, ...] = Field(
+        (),
+        description="fields of a log's documents that identify the problem, FIELD or "
+        "LOG_FIELD=TASK_FIELD; default: all fields of the task's documents",
+    )
+    metric: str | None = Field(
+        None, description="metric of 0 and 1 with the verdicts; default: the format's"
+    )
+    filter: str | None = Field(
+        None, description="lm-eval's filter whose rows are used; default: the first row's"
+    )
+    judge: bool = Field(
+        False, description="the task's verifier judges, instead of the verdicts of the logs"
+    )
+    ignore_unknown: bool = Field(
+        False, description="leave out responses to problems that the split does not have"
+    )
+
+    def list_logs(self, split: str) -> list[str]:
+        """List the logs of a split, that of greedy responses first; empty: it is generated."""
+        logs: dict[str, tuple[str, ...]] = {"pool": self.pool, "audit": self.audit}
+        greedy = [log for name, log in self.greedy.items() if name == split]
+        return [*greedy, *logs.get(split, ())]
+
+    def list_joined_fields(self) -> list[tuple[str, str]]:
+        """List the pairs (field of a log's document, field of the task's document) of ``on``."""
+        parts = (text.partition("=") for text in self.on)
+        return [(field, task_field or field) for field, _, task_field in parts]
+
+
 class Search(RecipeSection):
     """A deployment decode and K samples per problem, on the pool and on the audit."""
 
@@ -348,14 +390,33 @@ class Search(RecipeSection):
         None,
         description="sample the deployment decode, here and in the audit; default: it is greedy",
     )
+    responses: LogResponses | None = Field(
+        None,
+        description="take responses from logs: see "
+        "[its page](import-export.md#search-with-responses-of-logs)",
+    )
 
     @model_serializer(mode="wrap")
-    def _omit_absent_deployment(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit the key if it is not set, so that searches with a greedy decode compare equal."""
+    def _omit_absent_sections(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Omit sections that are not set, so that searches without them compare equal."""
         content: dict[str, Any] = dump(self)
-        if content.get("deployment") is None:
-            content.pop("deployment", None)
+        for key in ("deployment", "responses"):
+            if content.get(key) is None:
+                content.pop(key, None)
         return content
+
+    @model_validator(mode="after")
+    def _check_responses(self) -> Search:
+        if self.responses is not None and self.deployment is not None:
+            raise ValueError(
+                "deployment and responses cannot both be set: logs have one greedy response to "
+                "each problem; remove one of them"
+            )
+        return self
+
+    def list_logs(self, split: str) -> list[str]:
+        """List the logs from which a split's responses are taken; empty: it is generated."""
+        return [] if self.responses is None else self.responses.list_logs(split)
 
     def describe_deployment(self, greedy: str = "1 greedy") -> str:
         """Describe the deployment decode of a problem.

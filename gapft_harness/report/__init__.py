@@ -1,109 +1,60 @@
-"""The report: results.json, tables, figures, report.md and one self-contained index.html.
+"""The report: one page with its tables, from a run's finalized files.
 
-``reading.inputs.read_inputs`` reads a run's sealed files; ``write_report`` computes the figures and
-writes the folder. The same inputs give the same bytes, and a report is written completely or not at
-all. Importing this package does not load numpy, because the command line imports words from it.
+``reading.inputs.read_inputs`` reads a run, ``findings.computation.compute_findings`` computes all
+numbers, and ``document.build_page`` builds the page. The same inputs give the same bytes, and a
+report is written completely or not at all. Importing this package does not load numpy.
 """
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from gapft_harness.core.errors import PluginError, UserError, did_you_mean
+from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import not_writable_error
-from gapft_harness.report.rendering.blocks import Figure, Markdown, Section
 
 if TYPE_CHECKING:
+    from gapft_harness.presentation.page import Page
+    from gapft_harness.report.document import PluginSections
     from gapft_harness.report.reading.inputs import ReportInputs
 
-__all__ = ["FILES", "replace_folder", "require_replaceable", "write_report"]
+__all__ = ["replace_folder", "require_replaceable", "write_report"]
 
-#: The pages and results of a report.
-FILES = ("results.json", "report.md", "index.html")
-#: All names that its folder may contain.
-_REPORT_ENTRIES = {*FILES, "explorer.html", "tables", "figures", ".DS_Store"}
-
-#: A plugin's report section: its name, and a function from results.json's content to Markdown.
-ReportSection = tuple[str, Callable[[Mapping[str, Any]], str]]
+#: The names that a report's folder may contain.
+_ENTRIES = {
+    *("index.html", "index.md", "results.json", "explorer.html", "tables", "figures"),
+    ".DS_Store",
+}
 
 
 def write_report(
-    inputs: ReportInputs, folder: Path, sections: Sequence[ReportSection] = ()
-) -> dict[str, Any]:
+    inputs: ReportInputs, folder: Path, plugin_sections: PluginSections | None = None
+) -> Page:
     """Write the folder of a report, and replace an earlier report.
-
-    The files are first written to a temporary folder next to it, which is then renamed.
 
     Args:
         inputs: the result of ``read_inputs``.
-        folder: gets index.html, explorer.html, report.md, results.json, tables/ and figures/.
-        sections: sections of plugins, added at the end.
-
-    Returns:
-        The content of results.json.
+        folder: gets index.html, index.md, explorer.html, results.json, tables/ and figures/.
+        plugin_sections: sections of plugins.
 
     Raises:
-        PluginError: a plugin's section returned something other than text.
+        PluginError: a plugin's section failed, or two tables have the same name.
         GapftError: the folder cannot be written.
     """
-    from gapft_harness.report import document, figures, results, tables
-    from gapft_harness.report.explorer import packing as explorer
-    from gapft_harness.report.explorer.run_content import collect_audit
-    from gapft_harness.report.findings import computation as findings
-    from gapft_harness.report.rendering.document import Document
-    from gapft_harness.report.rendering.wording import describe_days
+    from gapft_harness.presentation.explorer import render_explorer
+    from gapft_harness.report.document import build_page
+    from gapft_harness.report.explored import explore_audit
+    from gapft_harness.report.findings.computation import compute_findings
 
-    report_findings = findings.compute_findings(inputs)
-    content = results.build_results(inputs, report_findings)
-    title = f"{inputs.recipe['name']} on {inputs.task['name']}"
-    document_parts = Document(
-        title=title,
-        subtitle=inputs.recipe.get("description", ""),
-        date_note=describe_days(inputs.days),
-        sections=[
-            *document.build_sections(inputs, report_findings),
-            *_build_plugin_sections(sections, content),
-        ],
-        names=FILES,
-        results=content,
-        tables={
-            f"tables/{name}": rows for name, rows in tables.build_tables(inputs, report_findings)
-        },
-        drawings=figures.draw_figures(report_findings),
-        explorer=explorer.render_explorer(collect_audit(inputs, title)),
-    )
-    _check_figures(document_parts.sections, [drawing.name for drawing in document_parts.drawings])
-    replace_folder(folder, document_parts.build_files())
-    return content
-
-
-def _check_figures(sections: Sequence[Section], figure_names: Sequence[str]) -> None:
-    """Check that every figure in the sections is drawn, and that figure names are unique."""
-    if repeated := [name for name in figure_names if figure_names.count(name) > 1]:
-        raise PluginError(f"two figures of the report are named {repeated[0]!r}: rename one")
-    for section in sections:
-        for block in section.blocks:
-            if isinstance(block, Figure) and block.name not in figure_names:
-                raise PluginError(
-                    f"report section {section.title!r} shows the figure {block.name!r}, but no "
-                    f"part draws it; {did_you_mean(block.name, figure_names)}"
-                )
-
-
-def _build_plugin_sections(
-    sections: Sequence[ReportSection], content: Mapping[str, Any]
-) -> list[Any]:
-    """Render the plugins' sections, in their order."""
-    built = []
-    for name, render in sections:
-        # A copy, so that a plugin cannot change results.json or the input of another plugin.
-        text = render(json.loads(json.dumps(content)))
-        built.append(Section(name, [Markdown(text)]))
-    return built
+    page = build_page(inputs, compute_findings(inputs), plugin_sections)
+    if inputs.texts:
+        explored = explore_audit(inputs, inputs.texts, page.title)
+        page = replace(page, explorer=render_explorer(explored))
+    replace_folder(folder, page.build_files())
+    return page
 
 
 def require_replaceable(folder: Path) -> None:
@@ -115,7 +66,7 @@ def require_replaceable(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder}: a file is in the place of the report's folder; move it")
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    if unknown_names := sorted(names - _REPORT_ENTRIES):
+    if unknown_names := sorted(names - _ENTRIES):
         raise UserError(
             f"{folder}: the report would replace this folder, but it contains files that do not "
             f"belong to a report: {', '.join(unknown_names[:3])}; move them elsewhere"
@@ -128,7 +79,7 @@ def require_replaceable(folder: Path) -> None:
 
 
 def replace_folder(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """Write all files to a temporary folder, then exchange the folders.
+    """Write all files to a temporary folder next to it, then exchange the folders.
 
     An interruption leaves the old folder as it was.
     """

@@ -2,49 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.records import Arm
+from gapft_harness.presentation.content import Table
 from gapft_harness.report.findings.computation import Findings
-from gapft_harness.report.frame import Rows
 from gapft_harness.report.reading.inputs import ReportInputs
-from gapft_harness.report.rendering.blocks import Section, Stat
-
-#: Names of figures, each with a function that draws it with matplotlib.
-Figures = Iterable[tuple[str, Callable[[Findings], Any]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """A part's sentence at the top of the page.
-
-    Attributes:
-        sentence: the part's result.
-        is_first: whether the sentence comes first, because the lead condition belongs to this part.
-        stat: a highlighted number; shown only where ``is_first`` is true.
-    """
-
-    sentence: str
-    is_first: bool = False
-    stat: Stat | None = None
 
 
 class Part:
-    """An experiment's additions to a report. Methods that are not overridden add nothing.
+    """An experiment's section of a report. Methods that are not overridden add nothing.
 
     ``read`` loads data from a run and ``compute`` derives findings; the other methods receive these
     results as ``read`` and ``part_findings``. The same inputs must give the same bytes.
 
     Attributes:
-        name: the key in results.json.
-        after: the title of the section after which the part's sections are inserted; empty: at the
-            end of the report.
+        name: the experiment's name, with which the names of its tables begin.
+        title: the heading of its section.
+        after: the title of the section after which it is inserted; empty: at the end.
     """
 
     name: str = ""
+    title: str = ""
     after: str = ""
 
     def read(self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[Arm]) -> Any:
@@ -70,48 +51,12 @@ class Part:
         """Compute the findings; called only where the run has trained arms."""
         return None
 
-    def opening(self, findings: Findings, part_findings: Any) -> Opening | None:
-        """Return a sentence for the top of the page."""
-        return None
-
-    def sections(
-        self, inputs: ReportInputs, findings: Findings, part_findings: Any
-    ) -> Iterable[Section]:
-        """Return the part's sections of the page."""
-        return ()
-
-    def figures(self, findings: Findings, part_findings: Any) -> Figures:
-        """Return figures by name; a section shows one with a ``blocks.Figure`` of that name."""
-        return ()
-
     def tables(
         self, inputs: ReportInputs, findings: Findings, part_findings: Any
-    ) -> Iterable[tuple[str, Rows]]:
-        """Return the rows of CSV files by file name, unrounded."""
+    ) -> Iterable[Table]:
+        """Return the tables of the section, in order."""
         return ()
-
-    def results(self, part_findings: Any) -> Mapping[str, Any] | None:
-        """Return the content for results.json under the part's name; None: no entry."""
-        return None
 
     def verdicts(self, inputs: ReportInputs, read: Any) -> Mapping[str, Mapping[str, int]]:
         """Return more rows for the table of verdicts: label -> status -> number of responses."""
         return {}
-
-    def summary(self, content: Mapping[str, Any]) -> Summary | None:
-        """Return a line for the terminal, given the part's content in results.json."""
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """A part's line on the terminal.
-
-    Attributes:
-        line: the part's result.
-        problems: the smallest number of problems behind any figure in the line; the line is marked
-            as unstable where this number is small.
-    """
-
-    line: str
-    problems: int

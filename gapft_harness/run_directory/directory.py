@@ -20,7 +20,7 @@ import yaml
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.files import PARTIAL, replace_file, sha256, sha256_cached, write_json
-from gapft_harness.core.records import Arm
+from gapft_harness.core.records import SOURCE, Arm
 from gapft_harness.core.text import describe_read_error
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.recipe.conditions import Condition
@@ -167,7 +167,7 @@ class RunDirectory:
             raise UserError(
                 f"run directory {self.path}: settings changed: "
                 f"{'; '.join(self.changes.all_changes)}. Its work is not in the store {store.root} "
-                f"({missing_keys[0] or 'imported responses'}) and would be lost; use another "
+                f"({missing_keys[0] or 'no key is recorded'}) and would be lost; use another "
                 "--run-dir"
             )
 
@@ -216,9 +216,11 @@ class RunDirectory:
         try:
             results = json.loads((self.path / layout.REPORT / "results.json").read_text("utf-8"))
             return {
-                name: condition["pass_at_1"] for name, condition in results["conditions"].items()
+                row["condition"]: row["pass_at_1"]
+                for row in results["conditions"]
+                if row["condition"] != SOURCE
             }
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError, TypeError):
             return {}
 
     def reset_for_recipe(self) -> None:

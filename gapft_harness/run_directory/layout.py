@@ -55,9 +55,9 @@ def states_path(split: str, window: tuple[int, int] | None = None) -> str:
     return f"{split}/{name}{_TABLE}"
 
 
-def import_folder(split: str) -> str:
-    """Return the folder that keeps responses during an import."""
-    return f"{split}/.imported.partial"
+def log_responses_path(split: str) -> str:
+    """Return the path of the responses of logs while a split is searched."""
+    return f"{split}/.recorded.jsonl.partial"
 
 
 # Files of an arm

@@ -61,6 +61,9 @@ def hold_run_lock(path: Path) -> Iterator[None]:
                 raise _not_writable_error(path, soft_lock_error) from soft_lock_error
             if not is_held:
                 raise _in_use_error(path, file.read()) from error
+            for job_lock in path.glob(f".{JOBS_LOCK}.*{PARTIAL}"):
+                with hold_soft_lock(job_lock, _STALE_AFTER_S):
+                    pass  # a dead process's lock is removed
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
         holder = f"process {os.getpid()} on {platform.node()} since {since}\n".encode()
         try:

@@ -25,8 +25,8 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK
 from gapft_harness.version import __version__
 
-#: The prefix of the reason of a verdict that comes from an imported file, not from the verifier.
-IMPORTED_PREFIX: Final = "the imported file's verdict"
+#: The prefix of the reason of a verdict that comes from a log, not from the verifier.
+IMPORTED_PREFIX: Final = "the log's verdict"
 
 
 class DecodingFacts(TypedDict):
@@ -67,7 +67,7 @@ class BudgetFacts(TypedDict, total=False):
 
 
 class ImportFacts(TypedDict):
-    """An entry of ``imported``, by split: its responses come from files (``gapft import``).
+    """An entry of ``imported``, by split: its responses come from logs (``search.responses``).
 
     Attributes:
         files: ``path``, ``sha256``, ``format`` and ``holds`` (greedy, samples or both) of each.
@@ -76,7 +76,6 @@ class ImportFacts(TypedDict):
         left_out: responses to problems that the split does not have.
         verdicts: ``file`` if they come from the files, ``judged`` if from the task's verifier.
         verdict_field: the field of the files that holds the verdict; empty if it was judged.
-        choice: all options of ``gapft import``.
     """
 
     files: list[dict[str, str]]
@@ -85,7 +84,6 @@ class ImportFacts(TypedDict):
     left_out: int
     verdicts: str
     verdict_field: str
-    choice: dict[str, Any]
 
 
 class StageFacts(TypedDict):

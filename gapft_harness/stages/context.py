@@ -26,7 +26,6 @@ class Context:
         include_paths: folders with task YAML, for jobs to search.
         splits: the splits that the search stage searches.
         only_these_splits: whether the task needs only these splits and may lack the others.
-        import_search: function of the jobs that replace the search of a split (``gapft import``).
         conditions: the conditions that the report shows; empty for all of the run.
         seeds: the training seeds that the report shows; empty for all.
         progress: called with the progress of jobs.
@@ -45,7 +44,6 @@ class Context:
     progress: Progress = field(default=lambda label, done, total, tokens=0, note="": None)
     report_line: Callable[[str], None] = field(default=lambda line: None)
     only_these_splits: bool = False
-    import_search: Callable[..., dict[str, Any]] | None = None
     cache: dict[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def warn(self, warnings: Iterable[str], name: str = "") -> None:

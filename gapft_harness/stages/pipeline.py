@@ -53,7 +53,6 @@ def apply_changes(context: Context, include_paths: Sequence[str], stages: Sequen
         s for s in list_splits(run.recipe) if layout.responses_path(s) in run.manifest()["files"]
     ]
     has_all_splits = "search" in stages and {*searched_splits} <= {*context.splits}
-    can_repeat_search = has_all_splits and context.import_search is None
     if run.is_empty() and not run.changes:
         return
     search_changes, input_check = run.changes.search_changes, None
@@ -63,14 +62,14 @@ def apply_changes(context: Context, include_paths: Sequence[str], stages: Sequen
                 run, run.manifest(), context.plugins, include_paths, partial(read_data, context)
             )
         except InputsChanged as error:
-            if not can_repeat_search:
+            if not has_all_splits:
                 raise
             search_changes = error.changes
             change_list = "; ".join(search_changes)
             context.report_line(
                 f"warning: {run.path}: inputs changed: {change_list}; repeating dependent work"
             )
-    elif not can_repeat_search:
+    elif not has_all_splits:
         raise UserError(
             f"run directory {run.path}: settings changed: {'; '.join(search_changes)}. Run the "
             "command without --only and --split, or use another --run-dir"
@@ -226,7 +225,7 @@ def run_stages(
     """
     for name in names:
         begin(name)
-        with context.run.record_stage_time("import" if context.import_search else name):
+        with context.run.record_stage_time(name):
             STAGES[name](context)
         end()
     return context.run.path / layout.REPORT / "index.html"

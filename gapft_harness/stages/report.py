@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gapft_harness.core.records import Gold
+from gapft_harness.core.records import SOURCE, Gold
 from gapft_harness.hooks.checked import find_answer_reader
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import Verifier
@@ -20,9 +20,8 @@ from gapft_harness.stages.experiment import (
     list_report_parts,
     require_finished_steps,
 )
-from gapft_harness.stages.generation.sealing import closing_verifier
 from gapft_harness.stages.selection.stage import list_arms
-from gapft_harness.verification.judging import judge_once_each, verify_unique
+from gapft_harness.verification.judging import closing_verifier, judge_once_each, verify_unique
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def run_report_stage(context: Context) -> None:
-    """Write tables, figures, report.md, index.html, explorer.html and results.json."""
+    """Write the pages, results.json, tables and figures of the report."""
     from gapft_harness.report import write_report
 
     folder = context.run.path / layout.REPORT
@@ -112,20 +111,17 @@ def judge_by_other_rule(inputs: ReportInputs, plugins: Plugins) -> OtherRule:
     with closing_verifier(plugins.create_verifier(rule.name, rule.params)) as verifier:
         verdicts = verify_unique(verifier, texts, golds * len(decodes))
     status_codes = codes([v.status for v in verdicts]).reshape(len(decodes), -1)
-    names = [item.arm.name for item in inputs.arms]
-    arms = dict(zip(names, status_codes[1:], strict=True))
+    names = [SOURCE, *(item.arm.name for item in inputs.arms)]
     with closing_verifier(plugins.create_verifier(name, params)) as verifier:
         answer_codes, has_openings = _read_answers(verifier, texts, golds * len(decodes))
-    by_model = answer_codes.reshape(len(decodes), -1) if len(answer_codes) else ()
+    answers = answer_codes.reshape(len(decodes), -1) if len(answer_codes) else ()
     return OtherRule(
         rule.name,
         rule.params,
         rule.permissive,
-        "",
-        status_codes[0],
-        arms,
-        dict(zip(["", *names], by_model, strict=True)) if len(answer_codes) else {},
-        has_openings,
+        statuses=dict(zip(names, status_codes, strict=True)),
+        answer_codes=dict(zip(names, answers, strict=False)),
+        reads_openings=has_openings,
     )
 
 

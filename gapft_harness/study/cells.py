@@ -1,151 +1,111 @@
-"""Read a study's cells from disk: complete, or with a list of missing parts."""
+"""Read a study's cells from disk: complete, or with the reason why not."""
 
 from __future__ import annotations
 
 import os.path
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from urllib.parse import quote
 
 from gapft_harness.analysis.scaling import FIXED
 from gapft_harness.core.errors import GapftError, UserError, describe_error
 from gapft_harness.core.records import Arm
 from gapft_harness.experiments.scaling.report import ScaledRun, read_scaled_run
-from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.report.reading.adapters import read_choice
 from gapft_harness.report.reading.inputs import ReportInputs, read_inputs
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.recipe_changes import list_differences, restrict_recipe
-from gapft_harness.stages.report import require_sealed
-from gapft_harness.study.recipe import CELLS, StudyRecipe, make_folder_name
+from gapft_harness.run_directory.directory import SPLITS, RunDirectory
+from gapft_harness.run_directory.recipe_changes import require_recorded_recipe, restrict_recipe
+from gapft_harness.study.protocol import (
+    Protocol,
+    require_equal,
+    select_audit_protocol,
+    select_recipe_protocol,
+    select_task_protocol,
+)
+from gapft_harness.study.recipe import StudyRecipe
 
 #: Errors of readers where a manifest or a table, and its hash, were changed by hand.
-DAMAGE_ERRORS = (AttributeError, KeyError, OSError, TypeError, ValueError)
+_DAMAGE_ERRORS = (AttributeError, KeyError, OSError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
-class CollectedCell:
+class Cell:
     """One cell.
 
     Attributes:
         name: the cell's name in the study.
         place: its run directory.
-        missing: missing or wrong parts, one sentence each; empty if the cell is complete.
+        fault: the reason why the study cannot use it; empty: it is complete.
+        protocol: the settings that must be the same in every cell; empty where they are unknown.
         inputs: the inputs of its report, with only the study's conditions and seeds; None where
             the cell is incomplete.
-        files: names and hashes of the sealed tables behind ``inputs``.
-        warnings: parts of the run that the study leaves out.
-        recipe: the run's complete recipe; None where the cell is incomplete.
-        page: the address of the run's report, relative to the study's report; may be empty.
+        files: the hashes of the sealed tables behind ``inputs``, by name.
         scaled: the scaled adapters of its environments; None: the run scales none.
     """
 
     name: str
-    place: str
-    missing: tuple[str, ...]
+    place: Path
+    fault: str = ""
+    protocol: Protocol = field(default_factory=dict)
     inputs: ReportInputs | None = None
-    files: tuple[tuple[str, str], ...] = ()
-    warnings: tuple[str, ...] = ()
-    recipe: Recipe | None = None
-    page: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
     scaled: ScaledRun | None = None
 
 
-def collect_cells(study: StudyRecipe, folder: Path) -> list[CollectedCell]:
+def read_cells(study: StudyRecipe, folder: Path) -> list[Cell]:
     """Read all cells; a cell that cannot be read is incomplete."""
-    return [collect_cell(study, name, folder) for name in study.cells]
+    return [read_cell(study, name, folder) for name in study.cells]
 
 
-def collect_cell(study: StudyRecipe, name: str, folder: Path) -> CollectedCell:
+def read_cell(study: StudyRecipe, name: str, folder: Path) -> Cell:
     """Read one cell; an incomplete or damaged cell has no inputs."""
-    place = study.find_place(name, folder)
+    cell = Cell(name, study.find_place(name, folder), "not run yet")
+    if not os.path.exists(cell.place):  # also False for a name that is too long
+        return cell
     try:
-        run = open_cell(place)
-        if missing_parts := find_missing(study, run):
-            return CollectedCell(name, place, tuple(missing_parts))
-        return _read_cell(study, name, place, run)
+        run = RunDirectory.open(cell.place)
+        cell = replace(cell, protocol=select_recipe_protocol(run.recipe, study.conditions))
+        return _read_complete(study, cell, run)
     except GapftError as error:
-        return CollectedCell(name, place, (str(error),))
-    except DAMAGE_ERRORS as error:
-        return CollectedCell(name, place, (f"cannot be read: {describe_error(error)}",))
+        return replace(cell, fault=str(error))
+    except _DAMAGE_ERRORS as error:
+        return replace(cell, fault=f"cannot be read: {describe_error(error)}")
 
 
-def open_cell(place: str) -> RunDirectory:
-    """Open a cell's run for reading.
+def _read_complete(study: StudyRecipe, cell: Cell, run: RunDirectory) -> Cell:
+    """Read a cell whose run has all decisions of the study.
 
     Raises:
-        UserError: the run does not exist.
+        GapftError: a condition, seed or table is missing, or a file was changed.
     """
-    if not os.path.exists(place):  # also False for a name that is too long or invalid
-        raise UserError("not run yet")
-    return RunDirectory.open(place)
-
-
-def find_missing(study: StudyRecipe, run: RunDirectory) -> list[str]:
-    """List the parts that a run needs for the study's conditions and seeds, but does not have."""
     recipe, manifest = run.recipe, run.manifest()
-    recorded = check_recipe(dict(manifest["recipe"]), f"{run.path / layout.MANIFEST}, recipe")
-    current, stored = (value.model_dump(mode="json") for value in (recipe, recorded))
-    if changes := list_differences(stored, current):
-        return [
-            f"its {layout.RECIPE} differs from the recipe in {layout.MANIFEST}: "
-            f"{'; '.join(changes)}"
-        ]
+    require_recorded_recipe(run.path, recipe, manifest)
     if manifest.get("n") == 0 and not manifest["budgets"]:
-        return ["the search found nothing to train on"]
-    problems = [
-        f"it has no condition {name}" for name in study.conditions if name not in recipe.conditions
-    ]
-    known_conditions = [name for name in study.conditions if name in recipe.conditions]
-    for seed in study.seeds:
-        without = [
-            name
-            for name in known_conditions
-            if layout.decisions_path(Arm(name, seed)) not in manifest["files"]
-            or not (run.path / layout.decisions_path(Arm(name, seed))).exists()
-            or seed not in recipe.seeds
-        ]
-        if without:
-            conditions = "every condition" if without == known_conditions else ", ".join(without)
-            problems.append(f"no decisions of {conditions} under seed {seed}")
-    if not any(layout.find_top_folder(name) == layout.DECISIONS for name in manifest["files"]):
-        return ["no decisions yet"]
-    return problems
-
-
-def _read_cell(study: StudyRecipe, name: str, place: str, run: RunDirectory) -> CollectedCell:
-    recipe = run.recipe
+        raise UserError("the search found nothing to train on")
     reduced = restrict_recipe(recipe, study.conditions, study.seeds)
-    ordered = {compared: reduced.conditions[compared] for compared in study.conditions}
-    reduced = reduced.model_copy(update={"experiments": {}, "conditions": ordered})
-    run = RunDirectory(run.path, reduced)
-    require_sealed(run)
-    arms = [Arm(condition, seed) for condition in study.conditions for seed in study.seeds]
-    manifest = run.manifest()
+    conditions = {name: reduced.conditions[name] for name in study.conditions}
+    reduced = reduced.model_copy(update={"experiments": {}, "conditions": conditions})
+    arms = [Arm(condition, seed) for condition in conditions for seed in study.seeds]
+    of_split = (layout.problems_path, layout.responses_path, layout.states_path)
+    of_arm = (layout.selection_path, layout.decisions_path)
+    tables = [table(split) for split in SPLITS for table in of_split]
+    tables += [table(arm) for arm in arms for table in of_arm]
+    for table in tables:
+        run.sealed(table)
+    scaled = _read_scaled(study, cell.name, run, recipe)
+    if others := [arm.name for arm in run.find_trained_arms() if arm not in arms]:
+        manifest["warnings"].append(f"trained, but not compared in this study: {', '.join(others)}")
     inputs = read_inputs(run.path, manifest | {"recipe": reduced.model_dump(mode="json")})
-    table_files = [
-        *(
-            table("audit")
-            for table in (layout.problems_path, layout.responses_path, layout.states_path)
-        ),
-        layout.states_path("pool"),
-        *(file(arm) for arm in arms for file in (layout.selection_path, layout.decisions_path)),
-    ]
-    other_arms = [arm.name for arm in run.find_trained_arms() if arm not in arms]
-    warning = f"trained, but not compared in this study: {', '.join(other_arms)}"
-    return CollectedCell(
-        name,
-        place,
-        (),
-        inputs,
-        tuple((file, manifest["files"][file]) for file in table_files),
-        (warning,) if other_arms else (),
-        recipe,
-        _find_report_link(study, name, place) if "report" in manifest["stages"] else "",
-        _read_scaled(study, name, run, recipe),
+    protocol = select_task_protocol(inputs.task) | select_audit_protocol(inputs)
+    return replace(
+        cell,
+        fault="",
+        protocol=cell.protocol | protocol,
+        inputs=inputs,
+        files={table: manifest["files"][table] for table in tables},
+        scaled=scaled,
     )
 
 
@@ -177,35 +137,22 @@ def _read_scaled(
     return replace(scaled, name=name)
 
 
-def _find_report_link(study: StudyRecipe, name: str, place: str) -> str:
-    """Return the address of a cell's report: in the study's folder, or in another folder."""
-    page = f"{layout.REPORT}/index.html"
-    if study.cells[name].run is None:
-        return quote(f"../{CELLS}/{make_folder_name(name)}/{page}")
-    return Path(place, page).absolute().as_uri()
-
-
-def require_different(cells: Sequence[CollectedCell]) -> None:
-    """Check that cells do not share a checkpoint: it would count twice in the mean.
+def require_comparable(cells: Sequence[Cell]) -> None:
+    """Check that complete cells have one protocol, and that no two share a checkpoint.
 
     Raises:
-        UserError: two cells contain the same checkpoint.
+        UserError: two cells differ, or contain the same checkpoint, which would count twice.
     """
-    for number, cell in enumerate(cells):
-        for other in cells[:number]:
-            if shared := _list_checkpoints(cell.files) & _list_checkpoints(other.files):
+    complete_cells = [cell for cell in cells if not cell.fault]
+    require_equal({cell.name: cell.protocol for cell in complete_cells})
+    owners: dict[tuple[str, ...], str] = {}
+    for cell in complete_cells:
+        assert cell.inputs is not None
+        for trained in cell.inputs.arms:
+            tables = layout.selection_path(trained.arm), layout.decisions_path(trained.arm)
+            checkpoint = (trained.arm.name, *(cell.files[table] for table in tables))
+            if (owner := owners.setdefault(checkpoint, cell.name)) != cell.name:
                 raise UserError(
-                    f"cells {other.name!r} and {cell.name!r} contain the same checkpoint "
-                    f"({', '.join(sorted(shared))}); use each run in one cell only"
+                    f"cells {owner!r} and {cell.name!r} contain the same checkpoint "
+                    f"{trained.arm.name}; use each run in one cell only"
                 )
-
-
-def _list_checkpoints(files: Iterable[tuple[str, str]]) -> set[str]:
-    """List a cell's checkpoints: each arm with the hashes of its training set and decisions."""
-    by_name, arms = dict(files), f"{layout.DECISIONS}/"
-    return {
-        f"{name.removeprefix(arms).removesuffix('.parquet')} {digest[:12]} "
-        f"{by_name.get(name.replace(arms, f'{layout.SELECTIONS}/', 1), '')[:12]}".rstrip()
-        for name, digest in by_name.items()
-        if name.startswith(arms)
-    }

@@ -2,41 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.errors import GapftError, UserError, describe_error
-from gapft_harness.core.records import Arm
-from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.report import require_replaceable
-from gapft_harness.report.reading.audits import read_sealed_budget
-from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.lock import hold_run_lock
-from gapft_harness.run_directory.recipe_changes import extend_recipe
+from gapft_harness.run_directory.recipe_changes import extend_recipe, list_differences
 from gapft_harness.stages.selection.budgets import describe_planned_budget
-from gapft_harness.study.cells import (
-    DAMAGE_ERRORS,
-    CollectedCell,
-    collect_cell,
-    find_missing,
-    open_cell,
-    require_different,
-)
-from gapft_harness.study.document import write_study
+from gapft_harness.study.cells import Cell, read_cell, require_comparable
+from gapft_harness.study.findings import compute_study
+from gapft_harness.study.page import write_study
 from gapft_harness.study.protocol import (
-    require_comparable,
     require_equal,
-    require_one_protocol,
+    select_recipe_protocol,
     select_task_protocol,
 )
 from gapft_harness.study.recipe import REPORT, StudyRecipe
 
 #: Returns the recipe of a cell that names one, with the study's settings.
 ResolveRecipe = Callable[[str], Recipe]
-#: Returns the task's protocol for a recipe, None where its task cannot be read.
+#: Returns the facts of a recipe's task that are known before its search; None: it cannot be read.
 ResolveTask = Callable[[Recipe], "Mapping[str, Any] | None"]
 #: Runs a cell's recipe in a folder.
 RunCell = Callable[[str, Path], object]
@@ -61,7 +50,7 @@ def run_study(
         resolve: returns the recipe of a cell.
         run_cell: runs a cell's recipe in a folder.
         report: prints a line of progress.
-        resolve_task: returns the protocol of a recipe's task.
+        resolve_task: returns the facts of a recipe's task.
 
     Returns:
         The path of the report's page.
@@ -74,134 +63,27 @@ def run_study(
     recipes = _check_study(study, folder, resolve, resolve_task)
     with hold_run_lock(folder):
         study.write(folder)
-        collected = []
-        for number, name in enumerate(study.cells):
-            report(f"cell {number + 1} of {len(study.cells)}: {name}")
-            collected.append(_run_cell(study, name, folder, recipes.get(name), run_cell, report))
-        findings = write_study(study, collected, folder)
-    page = folder / REPORT / "index.html"
-    if findings.incomplete:
-        lines = [
-            f"  {name}: {'; '.join(missing_parts)}"
-            for name, missing_parts in findings.incomplete.items()
-        ]
+        cells = []
+        for number, name in enumerate(study.cells, 1):
+            report(f"cell {number} of {len(study.cells)}: {name}")
+            cells.append(_run_cell(study, name, folder, recipes.get(name), run_cell, report))
+        page = write_study(compute_study(study, cells), folder)
+    if faults := [f"  {cell.name}: {cell.fault}" for cell in cells if cell.fault]:
         raise GapftError(
-            f"no mean over cells: {len(lines)} of {len(collected)} cells are incomplete:\n"
-            + "\n".join(lines)
+            f"no mean over cells: {len(faults)} of {len(cells)} cells are incomplete:\n"
+            + "\n".join(faults)
             + f"\nThe report lists them too: {page}"
         )
     return page
-
-
-def _run_cell(
-    study: StudyRecipe,
-    name: str,
-    folder: Path,
-    recipe: Recipe | None,
-    run_cell: RunCell,
-    report: Callable[[str], None],
-) -> CollectedCell:
-    """Run a cell if it is incomplete or outdated, and read it."""
-    cell = collect_cell(study, name, folder)
-    if study.cells[name].recipe is None:
-        return cell
-    place = Path(cell.place)
-    if not cell.missing and recipe is not None and _is_up_to_date(RunDirectory.open(place), recipe):
-        return cell
-    try:
-        run_cell(name, place)
-    except GapftError as error:
-        report(f"cell {name} failed: {error}")
-        failed_cell = collect_cell(study, name, folder)
-        return CollectedCell(name, failed_cell.place, failed_cell.missing or (_first_line(error),))
-    return collect_cell(study, name, folder)
-
-
-def _is_up_to_date(run: RunDirectory, recipe: Recipe) -> bool:
-    """Return whether a run has this recipe; it may have trained more arms."""
-    return extend_recipe(run.recipe, recipe, run.find_trained_arms()) == run.recipe
-
-
-def _first_line(error: GapftError) -> str:
-    return str(error).partition("\n")[0]
-
-
-def _check_study(
-    study: StudyRecipe, folder: Path, resolve: ResolveRecipe, resolve_task: ResolveTask
-) -> dict[str, Recipe]:
-    """Check the study and return its cells' recipes, before anything is run or written.
-
-    Raises:
-        UserError: see ``run_study``.
-    """
-    study.check_folder(folder)
-    require_replaceable(folder / REPORT)
-    recipes = read_recipes(study, folder, resolve)
-    require_one_protocol(study, recipes)
-    require_equal(
-        {name: _find_task_protocol(study, folder, name, recipes, resolve_task) for name in recipes}
-    )
-    existing = [name for name in study.cells if study.cells[name].recipe is None]
-    cells = [collect_cell(study, name, folder) for name in existing]
-    complete_cells = [cell for cell in cells if not cell.missing]
-    require_different(complete_cells)
-    require_comparable(study, complete_cells)
-    return recipes
-
-
-def _find_task_protocol(
-    study: StudyRecipe,
-    folder: Path,
-    name: str,
-    recipes: Mapping[str, Recipe],
-    resolve_task: ResolveTask,
-) -> Mapping[str, Any] | None:
-    """Return the protocol of a cell's task; None where it is unknown."""
-    if study.cells[name].recipe is not None:
-        return resolve_task(recipes[name])
-    try:
-        task = open_cell(study.find_place(name, folder)).manifest()["task"]
-        return select_task_protocol(task) if "keep" in task else None
-    except (GapftError, *DAMAGE_ERRORS):
-        return None
-
-
-def read_recipes(study: StudyRecipe, folder: Path, resolve: ResolveRecipe) -> dict[str, Recipe]:
-    """Read the recipes of all cells, without those of runs that cannot be opened.
-
-    Raises:
-        UserError: a cell's recipe is invalid; the message begins with the cell.
-    """
-    recipes = {}
-    for name, choice in study.cells.items():
-        try:
-            if choice.recipe is not None:
-                recipes[name] = resolve(name)
-                _require_conditions(study, recipes[name])
-            else:
-                recipes[name] = open_cell(study.find_place(name, folder)).recipe
-        except GapftError as error:
-            if choice.recipe is not None:
-                raise UserError(f"cell {name!r}: {error}") from error
-    return recipes
-
-
-def _require_conditions(study: StudyRecipe, recipe: Recipe) -> None:
-    if missing_conditions := [name for name in study.conditions if name not in recipe.conditions]:
-        raise UserError(
-            f"its recipe {recipe.name!r} has no condition {', '.join(missing_conditions)}; found "
-            f"{', '.join(recipe.conditions)}. Add it to the recipe, or with the study's key 'set'"
-        )
 
 
 def describe_study(
     study: StudyRecipe,
     folder: Path,
     resolve: ResolveRecipe,
-    plugin_files: Sequence[str] = (),
     resolve_task: ResolveTask = lambda recipe: None,
 ) -> str:
-    """Describe for ``--dry-run`` the budget of every cell, if it is known, and its missing parts.
+    """Describe for ``--dry-run`` the budget of every cell, and what is left to do.
 
     Raises:
         UserError: as in ``run_study``, before anything is run.
@@ -209,27 +91,15 @@ def describe_study(
     recipes = _check_study(study, folder, resolve, resolve_task)
     lines = [f"study {study.name}: {len(study.cells)} cells -> {folder}"]
     left_count = 0
-    for name in study.cells:
-        place, missing_parts = study.find_place(name, folder), ["not run yet"]
-        budget: tuple[str, ...] = describe_planned_budget(recipes[name]) if name in recipes else ()
-        try:
-            run = open_cell(place)
-            recipe = recipes[name] if study.cells[name].recipe else run.recipe
-            if change := _describe_change(run, recipe, plugin_files):
-                missing_parts = [change]
-            else:
-                missing_parts = find_missing(study, run)
-                budget = _read_budget(study, run) or budget
-        except GapftError as error:
-            missing_parts = [str(error)]
-        except DAMAGE_ERRORS as error:
-            missing_parts = [f"cannot be read: {describe_error(error)}"]
-        left_count += bool(missing_parts)
+    for name, choice in study.cells.items():
+        cell, recipe = read_cell(study, name, folder), recipes.get(name)
+        left = cell.fault or _describe_changes(cell, recipe)
+        left_count += bool(left)
         lines += [
-            f"{name}",
-            f"  {study.cells[name].recipe or 'an existing run'} -> {place}",
-            f"  {'; '.join(budget) or 'budget not known'}",
-            f"  left: {'; '.join(missing_parts)}" if missing_parts else "  complete",
+            name,
+            f"  {choice.recipe or 'an existing run'} -> {cell.place}",
+            f"  {_describe_budget(study, cell, recipe)}",
+            f"  left: {left}" if left else "  complete",
         ]
     arms = len(study.conditions) * len(study.seeds)
     lines.append(
@@ -239,23 +109,86 @@ def describe_study(
     return "\n".join(lines)
 
 
-def _describe_change(run: RunDirectory, recipe: Recipe, plugin_files: Sequence[str]) -> str:
-    """Describe why a run does not have this recipe; empty if it does."""
+def _check_study(
+    study: StudyRecipe, folder: Path, resolve: ResolveRecipe, resolve_task: ResolveTask
+) -> dict[str, Recipe]:
+    """Check a study before anything is run or written.
+
+    Returns:
+        The resolved recipes of the cells that name one.
+
+    Raises:
+        UserError: see ``run_study``.
+    """
+    study.check_folder(folder)
+    require_replaceable(folder / REPORT)
+    recipes, protocols = {}, {}
+    for name, choice in study.cells.items():
+        if choice.recipe is not None:
+            recipes[name] = recipe = _resolve_recipe(study, name, resolve)
+            protocols[name] = select_recipe_protocol(recipe, study.conditions)
+            if (task := resolve_task(recipe)) is not None:
+                protocols[name] |= select_task_protocol(task)
+    existing = [read_cell(study, name, folder) for name in study.cells if name not in recipes]
+    protocols |= {cell.name: cell.protocol for cell in existing}
+    require_equal({name: protocols[name] for name in study.cells})
+    require_comparable(existing)
+    return recipes
+
+
+def _resolve_recipe(study: StudyRecipe, cell: str, resolve: ResolveRecipe) -> Recipe:
+    """Resolve the recipe of a cell.
+
+    Raises:
+        UserError: the recipe is invalid, or lacks a condition; the message begins with the cell.
+    """
     try:
-        _, changes = RunDirectory.compare_recipe(run.path, recipe, load_plugins(plugin_files))
-    except UserError as error:
-        return f"cannot continue: {_first_line(error)}"
-    if not changes and _is_up_to_date(run, recipe):
+        recipe = resolve(cell)
+    except GapftError as error:
+        raise UserError(f"cell {cell!r}: {error}") from error
+    if missing := [name for name in study.conditions if name not in recipe.conditions]:
+        raise UserError(
+            f"cell {cell!r}: its recipe {recipe.name!r} has no condition {', '.join(missing)}; "
+            f"found {', '.join(recipe.conditions)}. Add it to the recipe, or with the study's key "
+            "'set'"
+        )
+    return recipe
+
+
+def _run_cell(
+    study: StudyRecipe,
+    name: str,
+    folder: Path,
+    recipe: Recipe | None,
+    run_cell: RunCell,
+    report: Callable[[str], None],
+) -> Cell:
+    """Run a cell if it is incomplete or outdated, and read it."""
+    cell = read_cell(study, name, folder)
+    if recipe is None or not (cell.fault or _describe_changes(cell, recipe)):
+        return cell
+    try:
+        run_cell(name, cell.place)
+    except GapftError as error:
+        report(f"cell {name} failed: {error}")
+        failed_cell = read_cell(study, name, folder)
+        return Cell(name, cell.place, failed_cell.fault or str(error).partition("\n")[0])
+    return read_cell(study, name, folder)
+
+
+def _describe_changes(cell: Cell, recipe: Recipe | None) -> str:
+    """Describe how a recipe differs from that of a cell's run, which may have more arms."""
+    if recipe is None:
         return ""
-    details = f" ({'; '.join(changes.all_changes)})" if changes else ""
-    return f"its recipe was changed, and the results that depend on the change are left{details}"
+    run = RunDirectory.open(cell.place)
+    extended = extend_recipe(run.recipe, recipe, run.find_trained_arms())
+    stored, requested = run.recipe.model_dump(mode="json"), extended.model_dump(mode="json")
+    changes = list_differences(stored, requested)
+    return f"its recipe was changed: {'; '.join(changes)}" if changes else ""
 
 
-def _read_budget(study: StudyRecipe, run: RunDirectory) -> tuple[str, ...]:
-    """Read n, N and J that are sealed with the training set of the study's first condition."""
-    arm = Arm(study.lead, study.seeds[0])
-    recorded = run.manifest()["budgets"].get(arm.name)
-    if recorded is None:
-        return ()
-    budget = read_sealed_budget(arm, recorded, run.sealed(layout.selection_path(arm)))
-    return f"n = {budget.n:,}", f"N = {budget.exposures:,}", f"J = {budget.steps:,}"
+def _describe_budget(study: StudyRecipe, cell: Cell, recipe: Recipe | None) -> str:
+    if cell.inputs is not None:
+        budget = cell.inputs.find_arms(study.lead)[0].budget
+        return f"n = {budget.n:,}; N = {budget.exposures:,}; J = {budget.steps:,}"
+    return "budget not known" if recipe is None else "; ".join(describe_planned_budget(recipe))

@@ -4,86 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
-import numpy as np
-from numpy.typing import NDArray
-
-from gapft_harness.analysis.across_runs import (
-    Cell,
-    average_cells,
-    compute_gain_share,
-    draw_joint_replicates,
-)
-from gapft_harness.analysis.bootstrap import (
-    Difference,
-    Interval,
-    Replicates,
-    compute_interval,
-    compute_p_value,
-)
+from gapft_harness.analysis.estimate import Estimate
+from gapft_harness.analysis.resampling import average_contrasts, resample_cells
 from gapft_harness.core.records import SOURCE
 from gapft_harness.core.streams import Stream
-from gapft_harness.experiments.scaling.report import ScalingFindings, compute_scaling
-from gapft_harness.recipe.sections import Deployment
-from gapft_harness.report.findings.computation import Findings, compute_findings
+from gapft_harness.experiments.scaling.report import build_tables
+from gapft_harness.presentation.content import Table
+from gapft_harness.report.findings.computation import (
+    Findings,
+    compute_findings,
+    is_budget_matched,
+    stack_scores,
+)
 from gapft_harness.report.reading.inputs import ReportInputs
-from gapft_harness.study.cells import CollectedCell
+from gapft_harness.study.cells import Cell, require_comparable
 from gapft_harness.study.recipe import StudyRecipe
-
-
-@dataclass(frozen=True, slots=True)
-class CellFindings:
-    """A complete cell with its findings."""
-
-    cell: CollectedCell
-    inputs: ReportInputs
-    findings: Findings
-
-    @property
-    def name(self) -> str:
-        """The cell's name in the study."""
-        return self.cell.name
-
-
-@dataclass(frozen=True, slots=True)
-class GainShare:
-    """The share of a larger budget's gain that the first condition reaches (Section 4.2).
-
-    Attributes:
-        reference: the condition with its own, larger budget.
-        gain: the first condition's gain over the source, divided by that of ``reference``; None
-            where ``reference`` gains nothing.
-        problems: the first condition's distinct problems, divided by those of ``reference``.
-    """
-
-    reference: str
-    gain: Fraction | None
-    problems: Fraction
-
-
-@dataclass(frozen=True, slots=True)
-class MeanContrast:
-    """An equal-weight mean over all cells of ``a`` minus ``b`` (or the source).
-
-    Attributes:
-        a: a condition's name.
-        b: another condition's name, or ``SOURCE``.
-        matched: whether both have the same budget in every cell.
-        delta: the mean difference of Pass@1, from -1 to 1.
-        resampled: its 95% interval and p value.
-    """
-
-    a: str
-    b: str
-    matched: bool
-    delta: Fraction
-    resampled: Difference
-
-    @property
-    def interval(self) -> Interval:
-        """The 95% interval of ``delta``."""
-        return self.resampled.interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,127 +28,53 @@ class StudyFindings:
 
     Attributes:
         study: its recipe.
-        collected: every cell, in the study's order.
-        cells: the complete cells.
-        means: the first condition minus each other condition, then each condition minus the
-            source; empty where a cell is incomplete.
-        scaling: the scaled adapters of all cells together (Appendix C); None where a cell scales
-            none or is incomplete.
+        cells: every cell, in the study's order.
+        inputs: the inputs of the complete cells, by name.
+        findings: the findings of the complete cells, by name.
+        means: the equal-weight mean over cells of Pass@1 of a minus b, for each pair (a, b) of
+            ``StudyRecipe.contrasts``; empty where a cell is incomplete.
+        scaling: the tables on the scaled adapters of all cells together (Appendix C); empty where a
+            cell scales none or is incomplete.
     """
 
     study: StudyRecipe
-    collected: tuple[CollectedCell, ...]
-    cells: tuple[CellFindings, ...]
-    means: tuple[MeanContrast, ...]
-    scaling: ScalingFindings | None
+    cells: Sequence[Cell]
+    inputs: Mapping[str, ReportInputs]
+    findings: Mapping[str, Findings]
+    means: Mapping[tuple[str, str], Estimate]
+    scaling: Sequence[Table] = ()
 
-    @property
-    def incomplete(self) -> Mapping[str, tuple[str, ...]]:
-        """The incomplete cells, with the missing parts of each."""
-        return {cell.name: cell.missing for cell in self.collected if cell.missing}
-
-    @property
-    def deployment(self) -> Deployment | None:
-        """How the deployment decodes of all cells are sampled; None: they are greedy."""
-        return self.cells[0].inputs.deployment if self.cells else None
-
-    def find_mean(self, a: str, b: str) -> MeanContrast | None:
-        """Return the mean of a minus b; None where a cell is incomplete."""
-        return next((mean for mean in self.means if (mean.a, mean.b) == (a, b)), None)
-
-
-def compute_study(study: StudyRecipe, collected: Sequence[CollectedCell]) -> StudyFindings:
-    """Compute all findings. The order of cells affects the order of tables, but no number."""
-    cells = tuple(
-        CellFindings(cell, cell.inputs, compute_findings(cell.inputs, study.conditions))
-        for cell in collected
-        if cell.inputs is not None
-    )
-    is_complete = len(cells) == len(collected)
-    means = _compute_means(study.conditions, cells) if is_complete and cells else ()
-    return StudyFindings(study, tuple(collected), cells, means, _compute_scaling(collected, cells))
-
-
-def _compute_scaling(
-    collected: Sequence[CollectedCell], cells: Sequence[CellFindings]
-) -> ScalingFindings | None:
-    scaled_runs = [cell.scaled for cell in collected if cell.scaled is not None]
-    if len(scaled_runs) < len(collected):
-        return None
-    statistics = cells[0].inputs.recipe["statistics"]  # all cells have the same protocol
-    return compute_scaling(scaled_runs, statistics["replicates"], statistics["seed"], pooled=True)
-
-
-def compute_shares(cell: CellFindings, lead: str) -> list[GainShare]:
-    """Compare the first condition with each condition that has its own budget."""
-    gain = cell.findings.find_contrast(lead, SOURCE).delta
-    return [
-        GainShare(
-            name,
-            compute_gain_share(gain, cell.findings.find_contrast(name, SOURCE).delta),
-            _count_problems(cell, lead) / _count_problems(cell, name),
+    def is_matched(self, a: str, b: str) -> bool:
+        """Return whether two conditions, not the source, have the same budget in every cell."""
+        return b != SOURCE and all(
+            is_budget_matched(findings.conditions[a], findings.conditions[b])
+            for findings in self.findings.values()
         )
-        for name, condition in cell.findings.conditions.items()
-        if not condition.matched and name != lead
-    ]
 
 
-def _count_problems(cell: CellFindings, condition: str) -> Fraction:
-    """Count the distinct training problems of a condition, mean over seeds."""
-    seeds = cell.findings.conditions[condition].seeds.values()
-    return Fraction(sum(seed.problems for seed in seeds), len(seeds))
+def compute_study(study: StudyRecipe, cells: Sequence[Cell]) -> StudyFindings:
+    """Check that cells are comparable, and compute all findings.
 
+    The order of cells affects the order of tables, but no number.
 
-def _compute_means(
-    conditions: Sequence[str], cells: Sequence[CellFindings]
-) -> tuple[MeanContrast, ...]:
-    statistics = cells[0].inputs.recipe["statistics"]  # all cells have the same protocol
-    replicates_by_cell = draw_joint_replicates(
-        [_stack_decisions(conditions, cell.inputs) for cell in cells],
-        replicates=statistics["replicates"],
-        stream=Stream(statistics["seed"], "report/bootstrap"),
+    Raises:
+        UserError: two cells have different protocols, or contain the same checkpoint.
+    """
+    require_comparable(cells)
+    inputs = {cell.name: cell.inputs for cell in cells if cell.inputs is not None}
+    findings = {name: compute_findings(item, study.conditions) for name, item in inputs.items()}
+    if len(inputs) < len(cells):
+        return StudyFindings(study, cells, inputs, findings, {})
+    statistics = inputs[cells[0].name].recipe["statistics"]  # all cells have the same protocol
+    replicates, seed = statistics["replicates"], statistics["seed"]
+    resampled = resample_cells(
+        [stack_scores(item, study.conditions) for item in inputs.values()],
+        replicates=replicates,
+        stream=Stream(seed, "report/bootstrap"),
         nested=statistics.get("items") == "nested",
     )
-    lead, *others = conditions
-    pairs = [*((lead, other) for other in others), *((name, SOURCE) for name in conditions)]
-    return tuple(_compute_mean(a, b, conditions, cells, replicates_by_cell) for a, b in pairs)
-
-
-def _stack_decisions(conditions: Sequence[str], inputs: ReportInputs) -> Cell:
-    return Cell(
-        passed=np.array(
-            [[arm.deployed.passed for arm in inputs.find_arms(name)] for name in conditions]
-        ),
-        source_passed=inputs.audit.deployed.passed,
-        item_ids=inputs.audit.ids,
-        seeds=np.array(inputs.seeds, dtype=np.int64),
-    )
-
-
-def _compute_mean(
-    a: str,
-    b: str,
-    conditions: Sequence[str],
-    cells: Sequence[CellFindings],
-    replicates_by_cell: Sequence[Replicates],
-) -> MeanContrast:
-    def select_counts(item: Replicates, name: str) -> NDArray[np.int64]:
-        return item.source if name == SOURCE else item.conditions[:, conditions.index(name)]
-
-    values = average_cells(
-        [select_counts(item, a) - select_counts(item, b) for item in replicates_by_cell],
-        [item.decisions for item in replicates_by_cell],
-    )
-    contrasts = [item.findings.find_contrast(a, b) for item in cells]
-    delta = sum((contrast.delta for contrast in contrasts), Fraction(0)) / len(cells)
-    matched = all(
-        item.findings.is_matched(cell_contrast)
-        for item, cell_contrast in zip(cells, contrasts, strict=True)
-    )
-    return MeanContrast(
-        a,
-        b,
-        matched and b != SOURCE,
-        delta,
-        Difference(compute_interval(values), compute_p_value(values)),
-    )
+    means = {(a, b): average_contrasts(resampled, a, b) for a, b in study.contrasts}
+    scaled = [cell.scaled for cell in cells if cell.scaled is not None]
+    is_scaled = len(scaled) == len(cells)
+    scaling = build_tables(scaled, replicates, seed, pooled=True) if is_scaled else []
+    return StudyFindings(study, cells, inputs, findings, means, scaling)

@@ -12,9 +12,8 @@ from typing import Any
 from gapft_harness.core.errors import UserError
 from gapft_harness.experiments.scaling.job import find_settings
 from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.run_directory.recipe_changes import list_differences
-from gapft_harness.study.cells import CollectedCell
-from gapft_harness.study.recipe import StudyRecipe
 
 #: Sections of a recipe that must be the same in every cell.
 SECTIONS = ("search", "episode", "evidence", "budget", "training", "statistics")
@@ -23,130 +22,76 @@ OWN_KEYS = (
     "search.chunk", "search.max_gen_toks", "training.start_tokens",
     "training.gradient_checkpointing", "training.padding_free", "training.max_tokens",
 )  # fmt: skip
-#: Differing ids that a message names.
-_IDS_NAMED = 3
+#: Keys that a recipe may leave to its task; their resolved values must be the same.
+_TASK_KEYS = ("evidence.keep", "episode.attempts", "episode.executions")
+
+#: Settings by key; cells are compared on the keys that both of them have.
+Protocol = dict[str, Any]
 
 
-def require_one_protocol(study: StudyRecipe, recipes: Mapping[str, Recipe]) -> None:
-    """Compare the cells' recipes, before anything is run and again for the collected cells.
+def select_recipe_protocol(recipe: Recipe, conditions: Sequence[str]) -> Protocol:
+    """Select the settings of a recipe that must be the same in every cell.
 
-    Raises:
-        UserError: two recipes differ; the message has the cells, the keys and both values.
+    Args:
+        recipe: the recipe of a cell.
+        conditions: the conditions of the study.
     """
-    # a condition that a run does not have is reported as missing, not as different
-    shared = [
-        condition
-        for condition in study.conditions
-        if all(condition in cell_recipe.conditions for cell_recipe in recipes.values())
-    ]
-    require_equal(
-        {name: _select_recipe_protocol(shared, recipe) for name, recipe in recipes.items()}
-    )
-    require_equal({name: _select_scaling_rule(recipe) for name, recipe in recipes.items()})
-    require_equal({name: _select_start_tokens(recipe) for name, recipe in recipes.items()})
-
-
-def _select_scaling_rule(recipe: Recipe) -> dict[str, Any] | None:
-    """Select the rule by which adapters are scaled; None if they are not."""
-    settings = find_settings(recipe)
-    if settings is None:
-        return None
-    return {"experiments.scaling": {"level": settings.level, "tolerance": settings.tolerance}}
-
-
-def _select_start_tokens(recipe: Recipe) -> dict[str, Any] | None:
-    """Select the numbers of start tokens; None: not set, e.g. since the tokenizer has none."""
-    count = recipe.model.start_tokens
-    if count is None:
-        return None
-    in_training = recipe.training.start_tokens
-    return {
-        "model": {"start_tokens": count},
-        "training": {"start_tokens": count if in_training is None else in_training},
-    }
-
-
-def require_comparable(study: StudyRecipe, cells: Sequence[CollectedCell]) -> None:
-    """Compare complete cells: the settings that their tasks determine, and the audits.
-
-    Raises:
-        UserError: protocols differ, or cells with the same task have different audit problems or
-            versions of the task; the message lists the differences.
-    """
-    inputs = {cell.name: cell.inputs for cell in cells if cell.inputs is not None}
-    require_equal(
-        {name: select_task_protocol(cell_inputs.task) for name, cell_inputs in inputs.items()}
-    )
-    first_cells: dict[str, str] = {}
-    for name, cell_inputs in inputs.items():
-        task = cell_inputs.recipe["data"]["task"]
-        other = first_cells.setdefault(task, name)
-        tasks = (inputs[other].task, cell_inputs.task)
-        for key in ("version", "fingerprint"):
-            other_value, cell_value = (task.get(key) for task in tasks)
-            if other_value != cell_value:
-                raise UserError(
-                    f"cells {other!r} and {name!r} have different versions of task {task}: its "
-                    f"{key} is {other_value!r} in {other!r} and {cell_value!r} in {name!r}, so "
-                    "prompts or answers may differ. Run both on the same version of the task, or "
-                    "use separate studies"
-                )
-        cell_ids, other_ids = (
-            set(cell_inputs.audit.ids.tolist()),
-            set(inputs[other].audit.ids.tolist()),
-        )
-        if cell_ids != other_ids:
-            raise UserError(
-                f"cells {other!r} and {name!r} were audited on different problems of {task}: "
-                f"{_describe_extra(other, other_ids - cell_ids)}; "
-                f"{_describe_extra(name, cell_ids - other_ids)}. Audit both on the same problems "
-                "(data.audit_limit, data.deduplicate, the task's data), or use separate studies"
-            )
-
-
-def _describe_extra(cell: str, ids: set[str]) -> str:
-    if not ids:
-        return f"none only in {cell!r}"
-    ellipsis = ", …" if len(ids) > _IDS_NAMED else ""
-    return f"{len(ids)} only in {cell!r} ({', '.join(sorted(ids)[:_IDS_NAMED])}{ellipsis})"
-
-
-def _select_recipe_protocol(conditions: Sequence[str], recipe: Recipe) -> dict[str, Any]:
-    """Select the protocol in a recipe, without the settings that the task determines."""
     dumped = recipe.model_dump(mode="json")
-    protocol: dict[str, Any] = {section: dict(dumped[section]) for section in SECTIONS}
-    for key in (*OWN_KEYS, "episode.attempts", "episode.executions", "evidence.keep"):
+    protocol: Protocol = {section: dict(dumped[section]) for section in SECTIONS}
+    for key in (*OWN_KEYS, *_TASK_KEYS):
         section, _, name = key.partition(".")
         del protocol[section][name]
-    for name in conditions:
-        protocol[f"conditions.{name}"] = recipe.conditions[name].model_dump(mode="json")
+    protocol |= {
+        f"conditions.{name}": condition.model_dump(mode="json")
+        for name, condition in recipe.conditions.items()
+        if name in conditions
+    }
+    if (scaling := find_settings(recipe)) is not None:
+        rule = {"level": scaling.level, "tolerance": scaling.tolerance}
+        protocol["experiments.scaling"] = rule
+    if (count := recipe.model.start_tokens) is not None:  # without: the tokenizer may have none
+        own = recipe.training.start_tokens
+        protocol["model.start_tokens"] = count
+        protocol["training.start_tokens"] = count if own is None else own
     return protocol
 
 
-def select_task_protocol(task: Mapping[str, Any]) -> dict[str, Any]:
-    """Select the protocol in a task: the rule that keeps responses, and the episode."""
+def select_task_protocol(task: Mapping[str, Any]) -> Protocol:
+    """Select the settings of a task that must be the same: its response rule and its episode."""
     episode = task.get("episode", {})
     return {
-        "evidence": {"keep": task["keep"]},
-        "episode": {name: episode.get(name, 1) for name in ("attempts", "executions")},
+        "evidence.keep": task["keep"],
+        "episode.attempts": episode.get("attempts", 1),
+        "episode.executions": episode.get("executions", 1),
     }
 
 
-def require_equal(protocols: Mapping[str, Mapping[str, Any] | None]) -> None:
-    """Compare parts of the cells' protocols.
+def select_audit_protocol(inputs: ReportInputs) -> Protocol:
+    """Select what must be the same in all cells of one task: its version and the audit problems."""
+    task = inputs.recipe["data"]["task"]
+    return {
+        f"version of task {task}": inputs.task.get("version"),
+        f"fingerprint of task {task}": inputs.task.get("fingerprint"),
+        f"audit problems of task {task}": sorted(inputs.audit.ids.tolist()),
+    }
+
+
+def require_equal(protocols: Mapping[str, Protocol]) -> None:
+    """Check that cells have the same values for the keys that they have in common.
 
     Args:
-        protocols: by cell; None where it is unknown, or has no such part.
+        protocols: by cell.
 
     Raises:
-        UserError: two cells differ.
+        UserError: two cells differ; the message has the cells, the keys and both values.
     """
-    known = [(name, protocol) for name, protocol in protocols.items() if protocol is not None]
-    lines = [
-        f"  {known[0][0]!r} → {name!r}: {'; '.join(changes)}"
-        for name, protocol in known[1:]
-        if (changes := list_differences(known[0][1], protocol))
-    ]
+    first_values: dict[str, tuple[str, Any]] = {}
+    lines = []
+    for cell, protocol in protocols.items():
+        for key, value in protocol.items():
+            other, expected = first_values.setdefault(key, (cell, value))
+            changes = list_differences(expected, value, key)
+            lines += [f"  {other!r} → {cell!r}: {change}" for change in changes]
     if lines:
         raise UserError(
             "the cells of a study must have the same protocol, but these differ:\n"

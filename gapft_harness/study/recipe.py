@@ -14,22 +14,21 @@ from pydantic import AfterValidator, Field, ValidationError, field_validator, mo
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import PARTIAL, replace_file
 from gapft_harness.core.records import SOURCE
+from gapft_harness.presentation.visible import make_visible
 from gapft_harness.recipe.bundled import find_file, list_bundled_recipes
 from gapft_harness.recipe.messages import build_recipe_error
 from gapft_harness.recipe.reading import read_recipe
 from gapft_harness.recipe.recipe import check_figures
 from gapft_harness.recipe.sections import RecipeSection
 from gapft_harness.report.reading.published import parse_published
-from gapft_harness.report.rendering.visible import make_visible
 from gapft_harness.run_directory.lock import RUN_LOCK, SOFT_LOCK
 from gapft_harness.run_directory.recipe_changes import list_differences
 
 #: The resolved recipe in a study's folder, the folder of its cells' runs, and its report.
 STUDY, CELLS, REPORT = "study.yaml", "cells", "report"
 
-#: The figures of a mean over cells that a paper may print.
-MEAN_FIGURES = ("delta", "ci95_low", "ci95_high")
-
+#: The values of a mean over cells that a paper may print.
+_MEAN_VALUES = ("delta", "ci95_low", "ci95_high")
 #: Most bytes in the name of a cell's folder; most file systems allow 255.
 _MAX_NAME_BYTES = 200
 
@@ -45,20 +44,8 @@ def _check_visible(text: str) -> str:
     return text
 
 
-def _check_printable(name: str) -> str:
-    """Check that a name is visible and on one line.
-
-    Raises:
-        ValueError: the name has characters that are not printable.
-    """
-    if not name.isprintable():
-        raise ValueError(f"{name!r} has invisible characters; remove them")
-    return name
-
-
-#: A text that a page can show unchanged, and a printable name on one line.
+#: A text that a page can show unchanged.
 VisibleText = Annotated[str, AfterValidator(_check_visible)]
-PrintableName = Annotated[str, AfterValidator(_check_printable)]
 
 
 class CellChoice(RecipeSection):
@@ -92,7 +79,7 @@ class StudyRecipe(RecipeSection):
         description="the name of the study: letters, digits, `.`, `_` and `-`",
     )
     description: VisibleText = Field("", description="one paragraph for people")
-    conditions: tuple[PrintableName, ...] = Field(
+    conditions: tuple[VisibleText, ...] = Field(
         ("gapft", "uniform", "replay", "all_verified"),
         min_length=2,
         description="the conditions that are compared in every cell; the first is the main one",
@@ -132,13 +119,11 @@ class StudyRecipe(RecipeSection):
             raise ValueError("expected at least one cell, e.g. {name: {recipe: demo}}")
         folders: dict[str, str] = {}
         for name in cells:
-            folder = make_folder_name(_check_printable(name))
-            if not folder:
-                raise ValueError(f"cell name {name!r} is not valid; expected letters or digits")
-            if len(folder.encode()) > _MAX_NAME_BYTES:
+            folder = make_folder_name(_check_visible(name))
+            if not 0 < len(folder.encode()) <= _MAX_NAME_BYTES:
                 raise ValueError(
-                    f"cell name {name[:40]!r}… is too long for a folder; expected at most "
-                    f"{_MAX_NAME_BYTES} bytes"
+                    f"cell name {name[:40]!r} does not name a folder; expected 1 to "
+                    f"{_MAX_NAME_BYTES} bytes of letters, digits, dots and hyphens"
                 )
             if folder in folders:
                 raise ValueError(
@@ -164,16 +149,12 @@ class StudyRecipe(RecipeSection):
 
     @model_validator(mode="after")
     def _check_means(self) -> StudyRecipe:
-        known = {
-            *((self.lead, other) for other in self.conditions[1:]),
-            *((name, SOURCE) for name in self.conditions),
-        }
-        for figure in parse_published(check_figures(self.paper)):
-            if figure.conditions not in known or figure.name not in MEAN_FIGURES:
+        for value in parse_published(check_figures(self.paper)):
+            if value.conditions not in self.contrasts or value.name not in _MEAN_VALUES:
                 raise ValueError(
-                    f"paper: unknown mean {figure.subject}.{figure.quantity}; expected the first "
+                    f"paper: unknown mean {value.subject}.{value.quantity}; expected the first "
                     f"condition minus another, or a condition minus {SOURCE}, and one of "
-                    f"{', '.join(MEAN_FIGURES)}"
+                    f"{', '.join(_MEAN_VALUES)}"
                 )
         return self
 
@@ -182,30 +163,34 @@ class StudyRecipe(RecipeSection):
         """The main condition of the study."""
         return self.conditions[0]
 
+    @property
+    def contrasts(self) -> list[tuple[str, str]]:
+        """The pairs that are averaged: the first and each other, each condition and the source."""
+        lead, *others = self.conditions
+        pairs = [(lead, other) for other in others]
+        return pairs + [(name, SOURCE) for name in self.conditions]
+
     def list_overrides(self, cell: str) -> list[str]:
         """Return the settings for a cell's recipe, in the form of ``--set``."""
         settings = {**self.set, **self.cells[cell].set}
         return [f"{key}={json.dumps(value)}" for key, value in settings.items()]
 
-    def find_place(self, cell: str, folder: Path) -> str:
+    def find_place(self, cell: str, folder: Path) -> Path:
         """Return the folder of a cell's run."""
-        return self.cells[cell].run or str(folder / CELLS / make_folder_name(cell))
+        return Path(self.cells[cell].run or folder / CELLS / make_folder_name(cell))
 
     def with_absolute_paths(self) -> StudyRecipe:
         """Return this study with absolute paths of its files and runs."""
         bundled = list_bundled_recipes()
-
-        def resolve_paths(cell: CellChoice) -> CellChoice:
+        cells = {}
+        for name, choice in self.cells.items():
             updates = {}
-            if cell.recipe not in (None, *bundled) and os.path.isfile(str(cell.recipe)):
-                updates["recipe"] = str(Path(str(cell.recipe)).resolve())
-            if cell.run is not None:
-                updates["run"] = str(Path(cell.run).resolve())
-            return cell.model_copy(update=updates)
-
-        return self.model_copy(
-            update={"cells": {name: resolve_paths(choice) for name, choice in self.cells.items()}}
-        )
+            if choice.recipe not in (None, *bundled) and os.path.isfile(str(choice.recipe)):
+                updates["recipe"] = str(Path(str(choice.recipe)).resolve())
+            if choice.run is not None:
+                updates["run"] = str(Path(choice.run).resolve())
+            cells[name] = choice.model_copy(update=updates)
+        return self.model_copy(update={"cells": cells})
 
     def check_folder(self, folder: Path) -> None:
         """Check that a folder belongs to this study, or is empty or missing.
@@ -215,11 +200,10 @@ class StudyRecipe(RecipeSection):
                 written by hand.
         """
         stored = folder / STUDY
-        if not os.path.exists(stored):
-            if os.path.exists(folder) and not folder.is_dir():
-                raise UserError(f"{folder}: is a file; use another --run-dir for the study")
-            ignored_names = (RUN_LOCK, SOFT_LOCK, f".{STUDY}{PARTIAL}")
-            if folder.is_dir() and any(path.name not in ignored_names for path in folder.iterdir()):
+        if not stored.exists():
+            expected_names = {RUN_LOCK, SOFT_LOCK, f".{STUDY}{PARTIAL}"}
+            names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+            if names - expected_names or folder.is_file():
                 raise UserError(
                     f"{folder}: contains files but no {STUDY}, so it is not the folder of a study; "
                     "use an empty folder as --run-dir"
@@ -231,17 +215,12 @@ class StudyRecipe(RecipeSection):
                 f"{folder}: contains the study {other.name!r}, but this study is {self.name!r}; "
                 "use another --run-dir"
             )
-        is_edited = stored.read_text("utf-8") != other._to_yaml()
-        if is_edited and other._to_yaml() != self._to_yaml():
-            stored_content, own_content = (
-                recipe.model_dump(mode="json") for recipe in (other, self)
-            )
-            changes = (
-                "; ".join(list_differences(stored_content, own_content)) or "the order of its keys"
-            )
+        if self._to_yaml() != other._to_yaml() != stored.read_text("utf-8"):
+            changes = list_differences(other.model_dump(mode="json"), self.model_dump(mode="json"))
             raise UserError(
-                f"{stored}: was not written by this command, and a different study would overwrite "
-                f"it: {changes}. Use that file as the study, or another --run-dir"
+                f"{stored}: was written by hand, and a different study would overwrite it: "
+                f"{'; '.join(changes)}. Use that file as the study, or another "
+                "--run-dir"
             )
 
     def write(self, folder: Path) -> None:
@@ -251,11 +230,9 @@ class StudyRecipe(RecipeSection):
             UserError: as in ``check_folder``.
         """
         self.check_folder(folder)
-        stored = folder / STUDY
-        if not (stored.exists() and read_study(str(stored))._to_yaml() == self._to_yaml()):
-            replace_file(
-                stored, lambda partial_path: partial_path.write_text(self._to_yaml(), "utf-8")
-            )
+        stored, text = folder / STUDY, self._to_yaml()
+        if not (stored.exists() and read_study(str(stored))._to_yaml() == text):
+            replace_file(stored, lambda partial_path: partial_path.write_text(text, "utf-8"))
 
     def _to_yaml(self) -> str:
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)

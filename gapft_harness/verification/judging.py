@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -164,6 +165,18 @@ def judge_unique(
         return judged
 
     return judge_once_each(judge_pairs, responses, golds)
+
+
+@contextlib.contextmanager
+def closing_verifier(verifier: Verifier) -> Iterator[Verifier]:
+    """Close a verifier at the end, if it has a ``close`` method (worker processes)."""
+    try:
+        yield verifier
+    finally:
+        close = getattr(verifier, "close", None)
+        if close is not None:
+            with find_owner("verifier", verifier).wrap_errors():
+                close()
 
 
 def check_golds(verifier: Verifier, golds: Iterable[tuple[Gold, str]]) -> None:

@@ -7,6 +7,7 @@ One record per line; see docs/samplers.md::
     {"id": "logiqa-17", "index": "greedy", "text": "C", "condition": "gapft", "seed": 13}
     {"id": "logiqa-17", "index": -2, "text": "B"}
     {"id": "lcb-1873_A", "index": 0, "attempt": 2, "text": "```python..."}
+    {"id": "logiqa-17", "index": 1, "text": "It is A", "passed": true}
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from gapft_harness.core.text import read_lines, replace_surrogates
 from gapft_harness.hooks.protocols import ReportGeneration
 
 _KEYS = frozenset(
-    {"id", "prompt", "index", "attempt", "text", "condition", "seed", "finish_reason"}
+    {"id", "prompt", "index", "attempt", "text", "condition", "seed", "finish_reason", "passed"}
 )
 
 
@@ -55,6 +56,7 @@ class Record:
         attempt: the attempt of an episode, from 1.
         text: the response.
         finish_reason: one of ``FINISH_REASONS``; ``unknown`` if the file has none.
+        passed: the file's verdict; None: the task's verifier judges.
     """
 
     arm: Arm | None
@@ -64,6 +66,7 @@ class Record:
     attempt: int
     text: str
     finish_reason: str
+    passed: bool | None
 
 
 class RecordedSampler:
@@ -112,7 +115,13 @@ class RecordedSampler:
             Generated(
                 prompt,
                 tuple(
-                    Generation(record.text, next(ids), record.finish_reason, "retokenized")
+                    Generation(
+                        record.text,
+                        next(ids),
+                        record.finish_reason,
+                        "retokenized",
+                        passed=record.passed,
+                    )
                     for record in row
                 ),
             )
@@ -224,13 +233,17 @@ def _parse_record(line: str, place: str) -> Record:
     _expect(_is_count(attempt) and attempt > 0, place, record, "attempt", "a number from 1")
     finish = record.get("finish_reason", "unknown")
     _expect(finish in FINISH_REASONS, place, record, "finish_reason", " or ".join(FINISH_REASONS))
+    passed = record.get("passed")
+    is_verdict = passed is None or isinstance(passed, bool)
+    _expect(is_verdict, place, record, "passed", "true or false")
     arm = None
     if "condition" in record:
         _expect(isinstance(record["condition"], str), place, record, "condition", "a string")
         _expect(_is_count(record["seed"]), place, record, "seed", "a number from 0")
         arm = Arm(record["condition"], record["seed"])
     number = GREEDY if greedy else index
-    return Record(arm, key_kind, record[key_kind], number, attempt, record["text"], finish)
+    text, problem = record["text"], record[key_kind]
+    return Record(arm, key_kind, problem, number, attempt, text, finish, passed)
 
 
 def _is_count(value: Any) -> bool:

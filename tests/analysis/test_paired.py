@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from gapft_harness.analysis.bootstrap import resample_means
 from gapft_harness.analysis.paired import adjust_p_values, flip_signs, mcnemar
+from gapft_harness.analysis.resampling import resample_means
 from gapft_harness.core.streams import Stream
 
 STREAM = Stream(7, "test")
@@ -47,6 +47,18 @@ def test_drawn_sign_flips_approximate_exact_p_value() -> None:
     assert drawn == flip_signs(-values, flips=20_000, stream=STREAM)
     with pytest.raises(ValueError, match="at least one"):
         flip_signs(values, flips=0, stream=STREAM)
+
+
+def test_drawn_p_value_is_positive_and_uniform_under_null() -> None:
+    assert flip_signs(np.full(200, 3), flips=99, stream=STREAM).p_value == 1 / 100
+    random = np.random.default_rng(5)
+    drawn = [
+        flip_signs(
+            random.integers(-2, 3, size=60), flips=199, stream=STREAM.child(str(number))
+        ).p_value
+        for number in range(400)
+    ]
+    assert 0.02 < np.mean(np.array(drawn) <= 0.05) < 0.09
 
 
 @given(st.lists(st.floats(0, 1), max_size=12))

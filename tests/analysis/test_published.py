@@ -12,10 +12,15 @@ from itertools import product
 import numpy as np
 import pytest
 
-from gapft_harness.analysis.across_runs import average_cells, compute_gain_share
-from gapft_harness.analysis.decomposition import Decomposition, Terms
+from gapft_harness.analysis.decomposition import (
+    Decomposition,
+    Terms,
+    compute_gain_share,
+    find_unstable_states,
+)
 from gapft_harness.analysis.pass_at_k import format_k
-from gapft_harness.analysis.stability import ScopeRow, measure_agreement
+from gapft_harness.analysis.resampling import Scores, average_differences
+from gapft_harness.analysis.stability import measure_agreement
 from gapft_harness.experiments.controls.shared_core import SharedCoreSettings
 from gapft_harness.recipe.sections import Training
 from tests.analysis.k_eq_bounds import k_equivalent_bounds
@@ -115,12 +120,13 @@ def recover_exact_rate(printed: float, problems: int) -> Fraction:
 
 @pytest.mark.parametrize(("k", "sizes", "p_s", "kappa_s", "kappa_u", "rho_g", "net"), SCOPE)
 def test_scope_rows_reproduce_net_gain(k, sizes, p_s, kappa_s, kappa_u, rho_g, net):
-    row = ScopeRow(k, sizes, build_counts(sizes, kappa_s, kappa_u, rho_g))
-    values = [row.p_s, row.mean.kappa_s, row.mean.kappa_u, row.mean.rho_g, row.net_gain]
+    counts = build_counts(sizes, kappa_s, kappa_u, rho_g)
+    share = Fraction(sizes[1], sum(sizes))
+    values = [share, counts.kappa_s, counts.kappa_u, counts.rho_g, counts.terms.total]
     assert [*map(to_percent, values)] == pytest.approx(
         [p_s, kappa_s, kappa_u, rho_g, net], abs=HALF
     )
-    assert ("S" in row.unstable) == (sizes[1] < 30)
+    assert ("S" in find_unstable_states(*sizes)) == (sizes[1] < 30)
 
 
 def test_scope_rows_reproduce_example_term():
@@ -186,16 +192,19 @@ def test_decomposition_rates_reproduce_table_1(cell):
 def test_table_1_cells_reproduce_equal_weight_means():
     """+6.37 over the source and +1.57 over uniform, from counts as a study averages them."""
 
-    def compute_mean(a: int, b: int) -> float:
-        pairs = [(MAIN[cell][0], AUDIT[cell[1]]) for cell in MAIN]
-        counts = [
-            np.array([round(SEEDS * n * values[a] / 100) - round(SEEDS * n * values[b] / 100)])
-            for values, n in pairs
-        ]
-        (cell_mean,) = average_cells(counts, [SEEDS * n for _, n in pairs])
-        return 100 * float(cell_mean)
+    def build_scores(values: tuple[float, ...], n: int) -> Scores:
+        """Put each condition's count of right decodes anywhere in its row."""
+        rows = {}
+        for number, value in enumerate(values):
+            row = np.arange(SEEDS * n) < round(SEEDS * n * value / 100)
+            rows[str(number)] = row.reshape(SEEDS, n)
+        return Scores(rows, np.arange(SEEDS), np.array([str(item) for item in range(n)]))
 
-    assert [compute_mean(3, 0), compute_mean(3, 2)] == pytest.approx([6.37, 1.57], abs=HALF)
+    def compute_mean(a: str, b: str) -> float:
+        pairs = [(MAIN[cell][0], AUDIT[cell[1]]) for cell in MAIN]
+        return 100 * float(average_differences([build_scores(*pair) for pair in pairs], a, b))
+
+    assert [compute_mean("3", "0"), compute_mean("3", "2")] == pytest.approx([6.37, 1.57], abs=HALF)
 
 
 # Table 1: n and All. The text: "11--34% of those problems, GapFT recovers about two thirds to four

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from gapft_harness.analysis.stability import (
     Spread,
     compute_spreads,
-    decompose_partitions,
     measure_agreement,
 )
 
@@ -31,7 +30,7 @@ def draw_partitions(number, problems=14, sets=4, seeds=2):
 @settings(max_examples=60, deadline=None)
 def test_gain_and_regression_are_invariant(number):
     greedy, states, passed = draw_partitions(number)
-    spreads = compute_spreads(decompose_partitions(states, passed))
+    spreads = compute_spreads(states, passed)
     for name in INVARIANT:
         assert spreads[name].range == 0
     change = Fraction(int(passed.sum()), passed.size) - Fraction(int(greedy.sum()), greedy.size)
@@ -71,9 +70,7 @@ def test_equal_partitions_agree_fully():
     states = np.tile(states, (4, 1))
     agreement = measure_agreement(states)
     assert (agreement.unstable, agreement.same, agreement.jaccard) == (0, 1, 1)
-    assert {
-        spread.range for spread in compute_spreads(decompose_partitions(states, passed)).values()
-    } == {0}
+    assert {spread.range for spread in compute_spreads(states, passed).values()} == {0}
 
 
 def test_agreement_matches_hand_calculation():
@@ -86,9 +83,7 @@ def test_agreement_matches_hand_calculation():
         Fraction(1, 2),
     )
     assert agreement.jaccard == Fraction(1, 3)
-    spreads = compute_spreads(
-        decompose_partitions(states, np.array([[False, True, True, False, False]]))
-    )
+    spreads = compute_spreads(states, np.array([[False, True, True, False, False]]))
     assert spreads["S_flow"].values == (Fraction(2, 5), Fraction(1, 5))
     assert spreads["kappa_S"].values == (1, Fraction(1, 2))
     assert (spreads["kappa_U"].mean, spreads["kappa_U"].range) == (Fraction(1, 4), Fraction(1, 2))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gapft_harness.analysis.bootstrap import draw_replicates
+from gapft_harness.analysis.resampling import Scores, resample
 from gapft_harness.core.streams import Stream
 from tests.benchmarks.measure import Figure, time_in_turn
 
@@ -25,13 +25,12 @@ def measure(folder: Path) -> list[Figure]:
     passed = generator.random((ARMS, SEEDS, ITEMS)) < 0.6
     source = generator.random(ITEMS) < 0.5
     ids = np.array([f"q{i:05}" for i in range(ITEMS)])
-    seeds = np.array([13, 21, 73])
+    rows = {f"arm {number}": row for number, row in enumerate(passed)}
+    rows["source"] = np.broadcast_to(source, (SEEDS, ITEMS))
+    scores = Scores(rows, np.array([13, 21, 73]), ids)
 
     def ours() -> None:
-        stream = Stream(0, "benchmark")
-        draw_replicates(
-            passed, source, item_ids=ids, seeds=seeds, replicates=REPLICATES, stream=stream
-        )
+        resample(scores, replicates=REPLICATES, stream=Stream(0, "benchmark"))
 
     def loop() -> None:
         draws = np.random.default_rng(1)

@@ -1,4 +1,4 @@
-"""Write sample logs as ``lm_eval --log_samples`` does."""
+"""Write sample logs as ``lm_eval --log_samples`` does, and compare logs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from gapft_harness.compare.choice import CompareChoice
+from gapft_harness.compare.comparison import Comparison, compare
+from gapft_harness.compare.page import build_page
 
 DATE = "2026-01-01T00-00-00.000001"
 
@@ -58,3 +62,25 @@ def write_log(
     }
     (folder / f"results_{date}.json").write_text(json.dumps(content), "utf-8")
     return path
+
+
+def compare_logs(before: object, *after: object, **choice: Any) -> Comparison:
+    """Compare logs with options by name."""
+    return compare(str(before), [str(log) for log in after], CompareChoice(**choice))
+
+
+def read_results(comparison: Comparison) -> dict[str, Any]:
+    """Return the content of results.json."""
+    return build_page(comparison).list_results()
+
+
+def read_model(comparison: Comparison) -> dict[str, Any]:
+    """Return the row of the only model in the table of models."""
+    (row,) = read_results(comparison)["models"]
+    return dict(row)
+
+
+def join_notes(comparison: Comparison) -> str:
+    """Return all notes and warnings."""
+    results = read_results(comparison)
+    return "\n".join([*results["warnings"], *(row["note"] for row in results["notes"])])

@@ -13,23 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from gapft_harness.compare.choice import CompareChoice
-from gapft_harness.compare.comparison import Comparison, compare
-from gapft_harness.compare.document import build_document, build_results
-from tests.compare.logs import row, write_log
+from tests.compare.logs import compare_logs, read_model, read_results, row, write_log
 
 #: Values of each document before and after, 0 or 1.
 PAIRS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=30)
 
 
-def compare_logs(before: Path, *after: object, **choice: Any) -> Comparison:
-    return compare(str(before), [str(log) for log in after], CompareChoice(**choice))
-
-
-def read_model_results(comparison: Comparison) -> dict[str, Any]:
-    """Return the results of the only model, without its logs."""
-    (model,) = build_results(comparison)["models"].values()
-    return {key: value for key, value in model.items() if key != "logs"}
+def read_interval(result: dict[str, Any]) -> tuple[float, float]:
+    return result["difference_low"], result["difference_high"]
 
 
 @settings(max_examples=25)
@@ -39,7 +30,8 @@ def test_comparison_laws_hold(pairs: list[tuple[int, int]], random: Any) -> None
         folder = Path(name)
         before = write_log(folder / "a", [a for a, _ in pairs])
         after = write_log(folder / "b", [b for _, b in pairs])
-        results = read_model_results(compare_logs(before, after, by="subject"))
+        comparison = compare_logs(before, f"m={after}", by="subject")
+        results, groups = read_model(comparison), read_results(comparison)["groups"]
         gained = sum(a < b for a, b in pairs)
         lost = sum(a > b for a, b in pairs)
         assert (results["gained"], results["lost"]) == (gained, lost)
@@ -48,15 +40,18 @@ def test_comparison_laws_hold(pairs: list[tuple[int, int]], random: Any) -> None
         changed = gained + lost
         expected = stats.binomtest(gained, changed).pvalue if changed else 1.0
         assert (results["test"], results["p"]) == ("mcnemar", pytest.approx(expected))
-        assert sum(group["n"] for group in results["by"].values()) == len(pairs)
-        assert sum(group["gained"] for group in results["by"].values()) == gained
+        assert sum(group["documents"] for group in groups) == len(pairs)
+        assert sum(group["gained"] for group in groups) == gained
 
-        swapped = read_model_results(compare_logs(after, before, by="subject"))
+        swapped = read_model(compare_logs(after, before, by="subject"))
         assert swapped["difference"] == -results["difference"]
         if len(pairs) == 1:
-            assert swapped["ci95"] is results["ci95"] is None  # no interval for one document
+            assert read_interval(swapped) == read_interval(results) == (None, None)
         else:
-            assert swapped["ci95"] == [-results["ci95"][1], -results["ci95"][0]]
+            low, high = read_interval(results)
+            assert read_interval(swapped) == (-high, -low)
+            low, high = read_interval(read_model(compare_logs(before, before)))
+            assert low < 0 < high, "no interval of finite data has width 0"
         assert swapped["p"] == results["p"]
         assert (swapped["gained"], swapped["lost"]) == (lost, gained)
 
@@ -65,11 +60,7 @@ def test_comparison_laws_hold(pairs: list[tuple[int, int]], random: Any) -> None
         for new_number, line in enumerate(rows):
             line["doc_id"] = new_number  # documents are joined by content, not by number
         shuffled = write_log(folder / "c", rows=rows)
-        assert read_model_results(compare_logs(before, shuffled, by="subject")) == results
-
-        same = read_model_results(compare_logs(before, before))
-        assert (same["difference"], same["p"]) == (0.0, 1.0)
-        assert same["ci95"] == ([0.0, 0.0] if len(pairs) > 1 else None)
+        assert read_model(compare_logs(before, f"m={shuffled}", by="subject")) == results
 
 
 @settings(max_examples=20)
@@ -87,19 +78,21 @@ def test_decomposition_and_sign_flip_are_exact(rows: list[tuple[int, ...]]) -> N
             texts = [row(i, v, resps=[[f"sample {sample}"]]) for i, v in drawn]
             write_log(folder / f"sample{sample}", rows=texts)
         samples = [str(folder / "sample*")]
-        results = read_model_results(
-            compare_logs(before, f"new={folder}/seed*", source_samples=samples)
-        )
-        parts, n = results["decomposition"], len(rows)
-        assert sum(parts["terms"].values()) == pytest.approx(results["difference"], abs=1e-12)
-        recovered = [r for r in rows if not r[0] and any(r[3:])]
-        missed = [r for r in rows if not r[0] and not any(r[3:])]
-        solved = [r for r in rows if r[0]]
-        assert parts["terms"]["S"] == pytest.approx(sum(r[1] + r[2] for r in recovered) / 2 / n)
-        assert parts["terms"]["U"] == pytest.approx(sum(r[1] + r[2] for r in missed) / 2 / n)
-        assert parts["terms"]["G"] == pytest.approx(-sum(2 - r[1] - r[2] for r in solved) / 2 / n)
-        for key, members, wrong in (("kappa_S", recovered, 0), ("rho_G", solved, 1)):
-            rates = [abs(wrong - value) for r in members for value in r[1:3]]
+        comparison = compare_logs(before, f"new={folder}/seed*", source_samples=samples)
+        results, n = read_model(comparison), len(rows)
+        (parts,) = read_results(comparison)["states"]
+        members = {
+            "S": [r for r in rows if not r[0] and any(r[3:])],
+            "U": [r for r in rows if not r[0] and not any(r[3:])],
+            "G": [r for r in rows if r[0]],
+        }
+        terms = {state: parts[f"term_{state}"] for state in members}
+        assert sum(terms.values()) == pytest.approx(results["difference"], abs=1e-12)
+        for state, own in members.items():
+            assert parts[state] == len(own)
+            assert terms[state] == pytest.approx(sum(r[1] + r[2] - 2 * r[0] for r in own) / 2 / n)
+        for key, own in (("kappa_S", members["S"]), ("rho_G", members["G"])):
+            rates = [abs(r[0] - value) for r in own for value in r[1:3]]
             assert parts[key] == (pytest.approx(np.mean(rates)) if rates else None)
         # Pass@k of three samples: the mean over all subsets of k
         reached = [
@@ -124,14 +117,14 @@ def test_clusters_widen_interval(tmp_path: Path) -> None:
     before = write_log(tmp_path / "a", [0] * 240)
     after = write_log(tmp_path / "b", easy.astype(int).tolist())
     alone, together = (
-        read_model_results(compare_logs(before, after)),
-        read_model_results(compare_logs(before, after, cluster="passage")),
+        read_model(compare_logs(before, after)),
+        read_model(compare_logs(before, after, cluster="passage")),
     )
     assert alone["difference"] == together["difference"]
-    widths = [model["ci95"][1] - model["ci95"][0] for model in (alone, together)]
+    widths = [high - low for low, high in map(read_interval, (alone, together))]
     assert widths[1] / widths[0] == pytest.approx(2, rel=0.15)  # four copies of each: sqrt(4)
     assert (alone["test"], together["test"]) == ("mcnemar", "sign_flip")
-    assert build_results(compare_logs(before, after, cluster="passage"))["clusters"] == 60
+    assert (alone["clusters"], together["clusters"]) == (240, 60)
 
 
 def test_interval_includes_seed_variance(tmp_path: Path) -> None:
@@ -139,28 +132,25 @@ def test_interval_includes_seed_variance(tmp_path: Path) -> None:
     before = write_log(tmp_path / "before", [0, 1] * 20)
     write_log(tmp_path / "s1", [1, 1] * 20)
     write_log(tmp_path / "s2", [0, 0] * 20)
-    results = read_model_results(compare_logs(before, tmp_path / "s*"))
-    assert results["difference"] == 0
-    assert results["ci95"][0] == pytest.approx(-0.55, abs=0.12)
-    assert results["ci95"][1] == pytest.approx(0.55, abs=0.12)
+    results = read_model(compare_logs(before, tmp_path / "s*"))
+    assert (results["difference"], results["seeds"]) == (0, 2)
+    assert read_interval(results) == pytest.approx((-0.55, 0.55), abs=0.12)
 
 
-def test_distinguishes_models_and_seeds(tmp_path: Path) -> None:
+def test_models_do_not_affect_each_other(tmp_path: Path) -> None:
     before = write_log(tmp_path / "before", [0, 1, 0, 1])
     paths = [write_log(tmp_path / f"s{i}", [i % 2] * 4) for i in (1, 2, 3)]
-    several = build_results(compare_logs(before, *paths))["models"]
-    assert {name: model["seeds"] for name, model in several.items()} == {str(p): 1 for p in paths}
-    assert all(model["p_holm"] is not None for model in several.values())
-    alone = build_results(compare_logs(before, paths[0]))["models"][str(paths[0])]
-    assert several[str(paths[0])]["ci95"] == alone["ci95"]  # other models have no effect
+    several = read_results(compare_logs(before, *paths))["models"]
+    assert [(model["model"], model["seeds"]) for model in several] == [(str(p), 1) for p in paths]
+    alone = read_model(compare_logs(before, paths[0]))
+    assert several[0] == {**alone, "p_holm": several[0]["p_holm"]}
+    assert several[0]["p_holm"] is not None
     assert alone["p_holm"] is None
-    by_flag = build_results(compare_logs(before, *paths, seeds=True))["models"]
-    assert {name: model["seeds"] for name, model in by_flag.items()} == {"after": 3}
-    by_name = build_results(compare_logs(before, f"mine={tmp_path}/s*", f"other={paths[0]}"))[
-        "models"
-    ]
-    assert {name: model["seeds"] for name, model in by_name.items()} == {"mine": 3, "other": 1}
-    assert by_name["mine"]["difference"] == by_flag["after"]["difference"]
+    by_flag = read_model(compare_logs(before, *paths, seeds=True))
+    assert (by_flag["model"], by_flag["seeds"]) == ("after", 3)
+    by_name = read_results(compare_logs(before, f"mine={tmp_path}/s*", f"other={paths[0]}"))
+    assert [(m["model"], m["seeds"]) for m in by_name["models"]] == [("mine", 3), ("other", 1)]
+    assert by_name["models"][0]["difference"] == by_flag["difference"]
 
 
 @settings(max_examples=15)
@@ -174,19 +164,19 @@ def test_pairs_of_models_equal_their_own_comparisons(rows: list[tuple[int, ...]]
             for number, model in enumerate(("before", "a", "b", "c"))
         }
         named = [f"{model}={logs[model]}" for model in "abc"]
-        results = build_results(compare_logs(logs["before"], *named))
-        pairs = {(pair["minus"], pair["model"]): pair for pair in results["pairs"]}
-        assert [*pairs] == [(None, m) for m in "abc"] + [*itertools.combinations("abc", 2)]
-        for (first, second), pair in pairs.items():
-            alone = read_model_results(compare_logs(logs[first or "before"], logs[second]))
+        pairs = read_results(compare_logs(logs["before"], *named))["pairs"]
+        names = [(pair["minus"], pair["model"]) for pair in pairs]
+        assert names == [(None, m) for m in "abc"] + [*itertools.combinations("abc", 2)]
+        for (first, second), pair in zip(names, pairs, strict=True):
+            alone = read_model(compare_logs(logs[first or "before"], logs[second]))
             for key in ("before", "after", "difference", "test", "p", "gained", "lost"):
                 assert pair[key] == pytest.approx(alone[key]), key
-            low, high = pair["ci95"]
+            low, high = read_interval(pair)
             assert low <= pair["difference"] <= high
-        raw = [pair["p"] for pair in pairs.values()]
+        raw = [pair["p"] for pair in pairs]
         order = np.argsort(raw, kind="stable")
         holm = np.maximum.accumulate([min(1, (6 - i) * raw[j]) for i, j in enumerate(order)])
-        assert [[*pairs.values()][j]["p_holm"] for j in order] == pytest.approx(holm)
+        assert [pairs[j]["p_holm"] for j in order] == pytest.approx(holm)
 
 
 def test_pairs_include_variance_of_both_models_seeds(tmp_path: Path) -> None:
@@ -196,82 +186,54 @@ def test_pairs_include_variance_of_both_models_seeds(tmp_path: Path) -> None:
         for seed in (0, 1):
             write_log(tmp_path / f"{model}{seed}", [seed] * 40)
     globs = [f"{model}={tmp_path}/{model}*" for model in "xy"]
-    pair = build_results(compare_logs(before, *globs))["pairs"][-1]
+    pair = read_results(compare_logs(before, *globs))["pairs"][-1]
     assert (pair["minus"], pair["model"]) == ("x", "y")
     assert (pair["difference"], pair["p"], pair["test"]) == (0, 1, "sign_flip")
-    assert pair["ci95"] == [-1, 1]
-    page = build_document(compare_logs(before, *globs)).to_markdown()
-    assert "Between the models" in page
-    assert "all 3 pairs" in page
-
-
-def test_one_model_has_no_pairs(tmp_path: Path) -> None:
-    before = write_log(tmp_path / "before", [0, 1] * 20)
-    for seed in (0, 1):
-        write_log(tmp_path / f"s{seed}", [seed] * 40)
-    comparison = compare_logs(before, tmp_path / "s0", tmp_path / "s1", seeds=True)
-    assert build_results(comparison)["pairs"] == []
-    assert "Between the models" not in build_document(comparison).to_markdown()
+    assert read_interval(pair) == (-1, 1)
+    assert "pairs" not in read_results(compare_logs(before, globs[0])), "one model has no pairs"
 
 
 def test_compares_numeric_metrics(tmp_path: Path) -> None:
     before = write_log(tmp_path / "a", [0.25, 0.5, 0.75, 1.0], higher=False)
     after = write_log(tmp_path / "b", [0.5, 0.5, 1.0, 1.25], higher=False)
-    comparison = compare_logs(before, after)
-    results = read_model_results(comparison)
+    results = read_model(compare_logs(before, after))
     assert results["difference"] == pytest.approx(0.1875)
     assert (results["test"], results["p"]) == ("sign_flip", 2 / 2**3)
     assert (results["higher"], results["lower"]) == (3, 0)
     assert "gained" not in results
-    assert any("other than 0 and 1" in note.text for note in comparison.notes)
-    assert any("lower is better" in note.text for note in comparison.notes)
 
 
 def test_compares_several_tasks(tmp_path: Path) -> None:
     for side, value in (("a", 0), ("b", 1)):
         write_log(tmp_path / side, [value] * 6, task="one")
         write_log(tmp_path / side, [1] * 3, task="two", date="2026-01-02T00-00-00.1")
-    results = build_results(compare_logs(tmp_path / "a", tmp_path / "b"))
-    (model,) = results["models"].values()
-    assert (results["n"], results["by"]) == (9, "task")
-    assert {name: second_task["difference"] for name, second_task in model["by"].items()} == {
-        "one": 1,
-        "two": 0,
-    }
-    assert model["by"]["one"]["p_holm"] == pytest.approx(2 * 2 / 2**6)
-    second_task = build_results(compare_logs(tmp_path / "a", tmp_path / "b", tasks=["two"]))
-    assert ([*second_task["tasks"]], second_task["n"]) == (["two"], 3)
+    results = read_results(compare_logs(tmp_path / "a", tmp_path / "b"))
+    assert [(task["group"], task["difference"]) for task in results["groups"]] == [
+        ("one", 1), ("two", 0),
+    ]  # fmt: skip
+    assert results["groups"][0]["p_holm"] == pytest.approx(2 * 2 / 2**6)
+    second = read_results(compare_logs(tmp_path / "a", tmp_path / "b", tasks=["two"]))
+    assert [task["task"] for task in second["tasks"]] == ["two"]
+    assert second["models"][0]["documents"] == 3
 
 
 def test_pairs_repeated_documents(tmp_path: Path) -> None:
     twin = row(0, 1, doc_id=7)
     before = write_log(tmp_path / "a", rows=[row(0, 0), row(1, 0), twin])
     after = write_log(tmp_path / "b", rows=[twin | {"exact_match": 0}, row(0, 1), row(1, 0)])
-    comparison = compare_logs(before, after)
-    assert (read_model_results(comparison)["gained"], read_model_results(comparison)["lost"]) == (
-        1,
-        1,
-    )
-    assert any("share their content" in note.text for note in comparison.notes)
-
-
-def test_joins_documents_on_chosen_fields(tmp_path: Path) -> None:
-    rows = [row(i, i % 2) for i in range(4)]
-    other = [line | {"doc": line["doc"] | {"shuffled": i}} for i, line in enumerate(rows)]
-    before, after = write_log(tmp_path / "a", rows=rows), write_log(tmp_path / "b", rows=other)
-    assert read_model_results(compare_logs(before, after, on=["question"]))["difference"] == 0
+    results = read_model(compare_logs(before, after))
+    assert (results["gained"], results["lost"]) == (1, 1)
 
 
 def test_common_drops_unshared_documents(tmp_path: Path) -> None:
     before = write_log(tmp_path / "a", [0, 0, 0, 0])
     short = write_log(tmp_path / "b", [1, 1])
     shorter = write_log(tmp_path / "c", [1])
-    results = build_results(compare_logs(before, short, shorter, common=True))
-    assert results["n"] == 1
-    assert any(note.startswith("3 documents") for note in results["notes"])
+    (facts,) = read_results(compare_logs(before, short, shorter, common=True))["comparison"]
+    assert (facts["documents"], facts["left_out"]) == (1, 3)
 
 
-def test_reports_default_metric_and_filter(tmp_path: Path) -> None:
+def test_options_choose_metric_and_filter(tmp_path: Path) -> None:
     def rows(strict: int, loose: int) -> list[dict[str, Any]]:
         both = {"metrics": ["exact_match", "f1"], "f1": 0.5}
         return [
@@ -280,28 +242,13 @@ def test_reports_default_metric_and_filter(tmp_path: Path) -> None:
             for i in range(3)
         ]
 
-    before, after = (
-        write_log(tmp_path / "a", rows=rows(0, 1)),
-        write_log(tmp_path / "b", rows=rows(1, 1)),
-    )
+    before = write_log(tmp_path / "a", rows=rows(0, 1))
+    after = write_log(tmp_path / "b", rows=rows(1, 1))
     first = compare_logs(before, after)
-    assert (first.metric.metric, first.metric.filter) == ("exact_match", "strict")
-    assert read_model_results(first)["difference"] == 1
-    notes = " ".join(note.text for note in first.notes)
-    assert "others: f1 (--metric)" in notes
-    assert "others: loose (--filter)" in notes
-    assert read_model_results(compare_logs(before, after, filter="loose"))["difference"] == 0
-    assert (
-        read_model_results(compare_logs(before, after, metric="f1", filter="strict"))["difference"]
-        == 0
-    )
-
-
-def test_warns_about_changed_prompts_and_golds(tmp_path: Path) -> None:
-    before = write_log(tmp_path / "a", [0, 1, 1])
-    rows = [row(i, 1, prompt_hash="few-shot") for i in range(3)]
-    rows[2]["target_hash"] = "another"
-    notes = compare_logs(before, write_log(tmp_path / "b", rows=rows)).notes
-    warnings = [note.text for note in notes if note.role == "warning"]
-    assert [note for note in warnings if "prompt" in note and "3 of 3" in note]
-    assert [note for note in warnings if "gold" in note and "1 of 3" in note]
+    (task,) = read_results(first)["tasks"]
+    assert (task["metric"], task["filter"], task["better"]) == ("exact_match", "strict", "higher")
+    log = read_results(first)["logs"][0]
+    assert (log["metrics"], log["filters"]) == ("exact_match, f1", "strict, loose")
+    assert read_model(first)["difference"] == 1
+    for choice in ({"filter": "loose"}, {"metric": "f1", "filter": "strict"}):
+        assert read_model(compare_logs(before, after, **choice))["difference"] == 0

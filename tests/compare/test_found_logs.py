@@ -9,11 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gapft_harness.compare.choice import CompareChoice
-from gapft_harness.compare.comparison import compare
 from gapft_harness.core.errors import UserError
-from gapft_harness.verdicts.log_files import find_runs
-from tests.compare.logs import row, write_log
+from gapft_harness.outcomes.logs import find_runs
+from tests.compare.logs import compare_logs, join_notes, row, write_log
 
 
 @pytest.fixture
@@ -25,9 +23,9 @@ def test_versions_of_the_task_are_compared(before: Path, tmp_path: Path) -> None
     """Under its name a log has a version; under another name a note says that none is known."""
     after = write_log(tmp_path / "after", [1] * 4, version=2)
     with pytest.raises(UserError):
-        compare(str(before), [str(after)], CompareChoice())
+        compare_logs(before, after)
     renamed = after.rename(tmp_path / "renamed.jsonl")
-    assert compare(str(before), [str(renamed)], CompareChoice()).notes
+    assert "Versions" in join_notes(compare_logs(before, renamed))
 
 
 def test_sample_formats_give_equal_states(before: Path, tmp_path: Path) -> None:
@@ -51,9 +49,7 @@ def test_sample_formats_give_equal_states(before: Path, tmp_path: Path) -> None:
         [f"{tmp_path}/k*"],
         [str(path) for path in separate_logs],
     ]:
-        comparison = compare(
-            str(before), [str(after)], CompareChoice(source_samples=samples_choice)
-        )
+        comparison = compare_logs(before, after, source_samples=samples_choice)
         assert comparison.samples is not None
         assert comparison.findings.states is not None
         results.append(
@@ -61,7 +57,7 @@ def test_sample_formats_give_equal_states(before: Path, tmp_path: Path) -> None:
              comparison.findings.states.tolist())
         )  # fmt: skip
     assert all(result == results[0] for result in results)
-    states = dict(zip((item[1] for item in comparison.items), results[0][2], strict=True))
+    states = dict(zip((item[1] for item in comparison.joined.items), results[0][2], strict=True))
     by_question = {
         json.loads(line)["doc"]["question"]: comparison.before.contents[number]
         for number, line in enumerate(before.read_text().splitlines())
@@ -85,7 +81,7 @@ def test_accepts_special_characters_in_paths(
         (f"{name}/seed*", None, 2),
         (f"tuned={name}/seed*", "tuned", 2),
     ):
-        comparison = compare(str(before), [argument], CompareChoice())
+        comparison = compare_logs(before, argument)
         (paired,) = comparison.findings.models.values()
         assert (paired.before, paired.after, paired.seeds) == (0.5, 1.0, seeds), argument
         assert model in (None, *comparison.findings.models), argument
@@ -93,7 +89,7 @@ def test_accepts_special_characters_in_paths(
 
 def test_reads_model_name_before_path(before: Path, tmp_path: Path) -> None:
     after = write_log(tmp_path / "after", [1] * 4).parent
-    (model,) = compare(str(before), [f"tuned={after}"], CompareChoice()).findings.models
+    (model,) = compare_logs(before, f"tuned={after}").findings.models
     assert model == "tuned"
 
 

@@ -1,4 +1,4 @@
-"""``--fail-if-worse`` and its exit status: 1 means that a model is worse, and only that."""
+"""The gate: margins, their verdicts, the exit status and JUnit's XML."""
 
 from __future__ import annotations
 
@@ -8,13 +8,180 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gapft_harness.analysis.power import compute_data_factor
-from gapft_harness.compare import document
+from gapft_harness.compare import page
+from gapft_harness.compare.policy import (
+    EXIT_STATUS,
+    GateVerdict,
+    Margins,
+    decide,
+    find_worst,
+    read_policy,
+)
+from gapft_harness.core.errors import UserError
 from tests.compare.command import read_refusal, run_compare
-from tests.compare.logs import row, write_log
+from tests.compare.logs import compare_logs, read_model, row, write_log
+from tests.kit.command import ROOT
+
+CHANGES = st.floats(-1, 1)
+MARGINS = st.floats(0, 1)
+
+
+def write_policy(folder: Path, text: str) -> Path:
+    path = folder / "policy.yaml"
+    path.write_text(text)
+    return path
+
+
+def run_gate(*arguments: object) -> tuple[int, dict[str, Any]]:
+    """Return the exit status of a comparison and its results."""
+    done = run_compare(*arguments, "--format", "json")
+    return done.exit_code, json.loads(done.stdout)
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> tuple[Path, Path]:
+    """Write logs of two metrics: accuracy falls from 100% to 90%, and f1 rises by 0.1."""
+    for side, wrong, f1 in (("before", 0, 0.4), ("after", 20, 0.5)):
+        rows = [row(n, int(n >= wrong), metrics=["exact_match", "f1"], f1=f1) for n in range(200)]
+        facts = {"higher_is_better": {"toy": {"exact_match": True, "f1": True}}}
+        write_log(tmp_path / side, rows=rows, facts=facts)
+    return tmp_path / "before", tmp_path / "after"
+
+
+@given(CHANGES, CHANGES, CHANGES, MARGINS, MARGINS)
+def test_larger_margin_is_never_stricter(
+    first: float, second: float, third: float, margin: float, other: float
+) -> None:
+    low, difference, high = sorted((first, second, third))
+    small, large = sorted((margin, other))
+    strict, lenient = (
+        decide(Margins(block=value), difference, low, high).verdict for value in (small, large)
+    )
+    assert find_worst([strict, lenient]) == strict
+
+
+@given(CHANGES, CHANGES, CHANGES, MARGINS, MARGINS)
+def test_verdict_follows_from_interval(
+    first: float, second: float, third: float, block: float, warn: float
+) -> None:
+    low, difference, high = sorted((first, second, third))
+    decision = decide(Margins.model_construct(block=block, warn=warn), difference, low, high)
+    expected: GateVerdict = "PASS"
+    if high < -block:
+        expected = "BLOCK"
+    elif low < -block:
+        expected = "INCONCLUSIVE"
+    elif low < -warn:
+        expected = "WARN"
+    assert decision.verdict == expected
+    margin = {"INCONCLUSIVE": block, "WARN": warn}.get(expected)
+    is_undecided = margin is not None and high >= -margin
+    assert decision.undecided == (margin if is_undecided else None)
+    assert decision.factor is None or decision.factor >= 1
+
+
+@given(st.lists(st.sampled_from(list(EXIT_STATUS)), min_size=1))
+def test_worst_verdict_sets_status(verdicts: list[GateVerdict]) -> None:
+    status = EXIT_STATUS[find_worst(verdicts)]
+    assert status == (1 if "BLOCK" in verdicts else 3 if "INCONCLUSIVE" in verdicts else 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict", "status"),
+    [
+        ("tasks: {toy: {exact_match: 0.02}}", "BLOCK", 1),
+        ("tasks: {toy: {exact_match: 0.1}}", "INCONCLUSIVE", 3),
+        ("tasks: {toy: {exact_match: 0.2}}", "PASS", 0),
+        ("tasks: {toy: {exact_match: {block: 0.2, warn: 0.1}}}", "WARN", 0),
+        ("tasks: {toy: {exact_match: {warn: 0.02}}}", "WARN", 0),
+        ("tasks: {toy: {'exact_match,none': 0.02}}", "BLOCK", 1),
+        ("tasks: {toy: {f1: 0}}", "PASS", 0),
+        ("overall: 0.02", "BLOCK", 1),
+        ("{overall: {warn: 0.02}, tasks: {toy: {f1: 0}}}", "WARN", 0),
+        ("tasks: {toy: {f1: 0, exact_match: 0.1}}", "INCONCLUSIVE", 3),
+    ],
+)
+def test_policy_sets_exit_status(
+    logs: tuple[Path, Path], tmp_path: Path, text: str, verdict: str, status: int
+) -> None:
+    code, results = run_gate(*logs, "--policy", write_policy(tmp_path, text))
+    assert (code, results["comparison"][0]["verdict"]) == (status, verdict)
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("{}", "margin"),
+        ("overall: {}", "overall"),
+        ("overall: -0.1", "overall"),
+        ("overall: .nan", "overall"),
+        ("overall: true", "overall"),
+        ("overall: {block: 0.1, warn: 0.2}", "overall"),
+        ("overall: {blok: 0.1}", "blok"),
+        ("tasks: {toy: {exact_match: x}}", "tasks.toy.exact_match"),
+        ("tasks: {toy: 0.1}", "tasks.toy"),
+        ("tasks: {1: {exact_match: 0.1}}", "tasks.1"),
+        ("all: 0.1", "all"),
+    ],
+)
+def test_wrong_policies_are_refused(tmp_path: Path, text: str, key: str) -> None:
+    with pytest.raises(UserError, match=key):
+        read_policy(write_policy(tmp_path, text))
+
+
+def test_reads_documented_policy(tmp_path: Path) -> None:
+    document = (ROOT / "docs" / "comparing.md").read_text("utf-8")
+    (example,) = [part for part in document.split("```yaml")[1:] if "overall:" in part]
+    rules = read_policy(write_policy(tmp_path, example.partition("```")[0]))
+    assert [(r.task, r.metric, r.filter, r.margins.block, r.margins.warn) for r in rules] == [
+        ("", "", None, 0.01, None),
+        ("gsm8k", "exact_match", "strict-match", 0.02, 0.01),
+        ("mmlu", "acc", None, 0.01, None),
+        ("ifeval", "prompt_level_strict_acc", None, None, 0.02),
+    ]
+
+
+def test_checks_metric_that_is_not_compared(logs: tuple[Path, Path], tmp_path: Path) -> None:
+    policy = write_policy(tmp_path, "tasks: {toy: {exact_match: 0.02, f1: 0.01}}")
+    _, results = run_gate(*logs, "--policy", policy)
+    accuracy, f1 = results["gate"]
+    assert results["tasks"][0]["metric"] == accuracy["metric"] == "exact_match"
+    (model,) = results["models"]
+    for key in ("difference", "difference_low", "difference_high"):
+        assert accuracy[key] == model[key], "the gate and the table have one interval"
+    assert (f1["metric"], f1["verdict"]) == ("f1", "PASS")
+    assert f1["difference"] == pytest.approx(0.1)
+    assert [warning[:6] for warning in results["warnings"]] == ["BLOCK:"]
+
+
+def test_gate_fails_below_margin(tmp_path: Path) -> None:
+    before = write_log(tmp_path / "before", [1] * 200)
+    after = write_log(tmp_path / "after", [0] * 20 + [1] * 180)
+    high = read_model(compare_logs(before, after))["difference_high"]
+    assert -0.1 < high < -0.04
+    for margin, status in ((0.0, 1), (0.01, 1), (-high - 1e-9, 1), (-high + 1e-9, 3), (0.2, 0)):
+        assert run_compare(before, after, "--fail-if-worse", margin).exit_code == status, margin
+    assert run_compare(after, before, "--fail-if-worse", 0.01).exit_code == 0, "better"
+    several = run_compare(before, after, after.parent, "--fail-if-worse", 0.01)
+    assert several.exit_code == 1, "one worse model suffices"
+
+
+def test_margin_is_a_loss_where_lower_is_better(tmp_path: Path) -> None:
+    low, high = (
+        write_log(tmp_path / name, [value] * 40, higher=False)
+        for name, value in (("low", 1.5), ("high", 3.5))
+    )
+    policy = write_policy(tmp_path, "tasks: {toy: {exact_match: 1.9}}")
+    assert run_compare(low, high, "--policy", policy).exit_code == 1
+    assert run_compare(high, low, "--policy", policy).exit_code == 0
 
 
 def test_gate_requires_known_direction(tmp_path: Path) -> None:
@@ -29,9 +196,7 @@ def test_gate_requires_known_direction(tmp_path: Path) -> None:
         assert run_compare(better, worse, *gate, f"{option}-is-better").exit_code == 1
         assert run_compare(worse, better, *gate, f"{option}-is-better").exit_code == 0
     with_results = write_log(tmp_path / "known", [3.5] * 40, higher=False)
-    assert (
-        run_compare(low, with_results, *gate).exit_code == 1
-    )  # the results file of either log has the direction
+    assert run_compare(low, with_results, *gate).exit_code == 1, "either results file has it"
     assert str(with_results) in read_refusal(low, with_results, "--higher-is-better")
     read_refusal(with_results, write_log(tmp_path / "other", [3.5] * 40))
 
@@ -49,31 +214,46 @@ def test_undecided_gate_reports_needed_documents(tmp_path: Path) -> None:
     """Six of a hundred documents changed: three gained and three lost."""
     before = write_log(tmp_path / "a", [1] * 50 + [0] * 50)
     after = write_log(tmp_path / "b", [0] * 3 + [1] * 50 + [0] * 47)
-    done = run_compare(before, after, "--fail-if-worse", 0.01, "--out", tmp_path / "out")
-    assert done.exit_code == 3
-    assert "INCONCLUSIVE" in done.output
-    results = json.loads((tmp_path / "out" / "results.json").read_text())
-    (check,) = results["gate"]["checks"]
-    low, high = check["ci95"]
-    assert check["verdict"] == results["gate"]["verdict"] == "INCONCLUSIVE"
-    assert check["times_as_many"] == compute_data_factor(0.01, high - low)
+    code, results = run_gate(before, after, "--fail-if-worse", 0.01)
+    (check,) = results["gate"]
+    assert (code, check["verdict"]) == (3, "INCONCLUSIVE")
+    width = check["difference_high"] - check["difference_low"]
+    assert check["times_as_many"] == compute_data_factor(0.01, width)
     assert check["more"] == math.ceil(100 * check["times_as_many"]) - 100
-    assert f"{check['more']:,} more documents" in " ".join(done.output.split())
+    assert any(f"{check['more']:,} more documents" in text for text in results["warnings"])
     assert run_compare(before, after, "--fail-if-worse", 0).exit_code == 3
     assert run_compare(before, after, "--fail-if-worse", 0.5).exit_code == 0
-    assert json.loads(run_compare(before, after, "--format", "json").stdout)["gate"] is None
 
 
-@pytest.mark.parametrize("form", ["markdown", "json"])
-def test_format_option_writes_stdout(tmp_path: Path, form: str) -> None:
-    before, after = write_log(tmp_path / "a", [1] * 9), write_log(tmp_path / "b", [0, *[1] * 8])
-    done = run_compare(before, after, "--format", form, "--out", tmp_path / "out")
-    if form == "json":
-        assert json.loads(done.stdout) == json.loads((tmp_path / "out/results.json").read_text())
-    else:
-        assert done.stdout.startswith("# Comparison\n")
-        assert "| b | 100.0% | 88.9% |" in done.stdout.replace(str(after), "b")
-    assert "written:" in done.stderr
+def test_rule_has_all_documents_of_its_task(logs: tuple[Path, Path], tmp_path: Path) -> None:
+    """Groups of ``--by`` and training seeds do not change which documents a rule has."""
+    policy = write_policy(tmp_path, "tasks: {toy: {exact_match: 0.1, f1: 0}}")
+    plain, by_subject, seeds = (
+        run_gate(*logs, "--policy", policy, *more)[1]["gate"]
+        for more in ((), ("--by", "subject"), (logs[0], "--seeds"))
+    )
+    assert by_subject == plain
+    assert seeds[0]["difference"] == pytest.approx(plain[0]["difference"] / 2)
+    assert plain[0]["more"] is None, "the difference is the margin: no number of documents decides"
+    assert (seeds[0]["verdict"], seeds[0]["more"]) == ("INCONCLUSIVE", None)
+    assert seeds[0]["times_as_many"] > 1
+
+
+def test_junit_has_a_case_for_each_check(logs: tuple[Path, Path], tmp_path: Path) -> None:
+    text = "{overall: 0.1, tasks: {toy: {exact_match: 0.02, f1: 0.01}}}"
+    done = run_compare(
+        logs[0], f"\x1b[2Jnew={logs[1]}", "--policy", write_policy(tmp_path, text),
+        "--junit", tmp_path / "gate.xml",
+    )  # fmt: skip
+    assert done.exit_code == 1
+    suite = ElementTree.parse(tmp_path / "gate.xml").getroot()
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("3", "1", "1")
+    outcomes = [[child.tag for child in case] for case in suite]
+    assert outcomes == [["error"], ["failure"], ["system-out"]]
+    assert [case.get("name") for case in suite] == [
+        "all documents", "toy (exact_match)", "toy (f1)",
+    ]  # fmt: skip
+    assert "0.02" in str(suite[1][0].get("message"))
 
 
 def test_single_unit_has_no_interval(tmp_path: Path) -> None:
@@ -81,27 +261,9 @@ def test_single_unit_has_no_interval(tmp_path: Path) -> None:
     before = write_log(tmp_path / "a", rows=rows)
     after = write_log(tmp_path / "b", rows=[*rows[:39], rows[39] | {"exact_match": 0}])
     read_refusal(before, after, "--cluster", "passage")
-    single_before, single_after = (
-        write_log(tmp_path / "one", [1]),
-        write_log(tmp_path / "other", [0]),
-    )
-    read_refusal(single_before, single_after, "--fail-if-worse", 0.01)
-    done = run_compare(single_before, single_after, "--out", tmp_path / "out")
-    assert done.exit_code == 0
-    assert ",-1.0,,,mcnemar," in (tmp_path / "out" / "comparison.csv").read_text()
-
-
-def test_marks_few_clusters(tmp_path: Path) -> None:
-    """120 documents have 30 passages and 3 subjects; 116 documents have 29 passages."""
-    logs = [write_log(tmp_path / name, [int(name == "b")] * 120) for name in "ab"]
-    mark = "† fewer than 30 clusters"
-    assert mark not in run_compare(*logs, "--cluster", "passage").output
-    assert mark in run_compare(*logs, "--cluster", "subject").output
-    assert "†" not in run_compare(*logs, "--by", "subject").output
-    by = run_compare(*logs, "--by", "subject", "--cluster", "subject").output
-    assert "–: no interval for one cluster" in by
-    fewer = [write_log(tmp_path / name, [int(name == "d")] * 116) for name in "cd"]
-    assert mark in run_compare(*fewer, "--cluster", "passage").output
+    single = write_log(tmp_path / "one", [1]), write_log(tmp_path / "other", [0])
+    assert read_model(compare_logs(*single))["difference_low"] is None
+    read_refusal(*single, "--fail-if-worse", 0.01)
 
 
 def test_unexpected_failures_exit_with_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +272,7 @@ def test_unexpected_failures_exit_with_2(tmp_path: Path, monkeypatch: pytest.Mon
     def raise_overflow(*args: object, **_: object) -> None:
         raise OverflowError("too large")
 
-    monkeypatch.setattr(document, "write_comparison", raise_overflow)
+    monkeypatch.setattr(page, "write_comparison", raise_overflow)
     assert "OverflowError: too large" in read_refusal(before, before, "--out", tmp_path / "out")
 
 
@@ -121,7 +283,7 @@ def test_closed_pipe_keeps_exit_status(tmp_path: Path, value: int, status: int) 
     os.close(read_end)
     done = subprocess.run(
         [sys.executable, "-m", "gapft_harness.cli.main", "compare", before, after,
-         "--fail-if-worse", "0.01"],
+         "--fail-if-worse", "0.2"],
         stdout=write_end, stderr=subprocess.PIPE, text=True, check=False,
     )  # fmt: skip
     os.close(write_end)

@@ -16,18 +16,13 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.compare.choice import CompareChoice
-from gapft_harness.compare.comparison import Comparison, compare
-from gapft_harness.compare.document import build_results
+from gapft_harness.compare.choice import CompareChoice, Rule
+from gapft_harness.compare.comparison import compare
 from gapft_harness.core.errors import UserError
-from gapft_harness.importing.formats import read_log
-from gapft_harness.importing.inspect_logs import read_inspect
-from gapft_harness.importing.rows import ImportChoice
-from gapft_harness.rejudge.choice import RejudgeChoice, Rule
-from gapft_harness.rejudge.flips import Flips
-from gapft_harness.rejudge.logs import judge_logs
-from gapft_harness.verdicts.log_files import open_log
-from gapft_harness.verdicts.sample_logs import read_rows
+from gapft_harness.outcomes.logs import open_log
+from gapft_harness.recipe.sections import LogResponses
+from gapft_harness.stages.search.log_responses import read_responses
+from tests.compare.logs import join_notes, read_results
 
 #: Number of sums; an answer is right where its digit is 1.
 SUMS = 6
@@ -125,10 +120,6 @@ def evaluate_with_inspect(folder: Path, *epochs: str, cut: str = "", **settings:
     return str(folder)
 
 
-def join_notes(comparison: Comparison) -> str:
-    return "\n".join(str(note.text) for note in comparison.notes)
-
-
 @pytest.mark.parametrize("turned", [False, True])
 def test_compares_inspect_with_lm_eval(turned: bool, tmp_path: Path) -> None:
     """The results equal those of each program's own logs."""
@@ -158,21 +149,23 @@ def test_reads_epochs_as_samples(tmp_path: Path) -> None:
     comparison = compare(before, [before], CompareChoice(source_samples=[samples]))
     assert comparison.samples is not None
     passing = [sum(int(right[n]) for right in EPOCHS) for n in range(SUMS)]
-    by_document = dict(zip(comparison.before.doc_ids, passing, strict=True))
-    order = [comparison.before.doc_ids[row] for row in comparison.rows_before.tolist()]
+    by_document = dict(zip(comparison.before.numbers, passing, strict=True))
+    order = [comparison.before.numbers[row] for row in comparison.joined.before.tolist()]
     assert comparison.samples.k == len(EPOCHS)
     assert comparison.samples.passing.tolist() == [by_document[name] for name in order]
     (path,) = Path(samples).iterdir()
-    rows = list(read_rows(open_log(path)))
-    assert [row.doc_id for row in rows] == [f"q{n}" for n in range(1, SUMS + 1)]
-    assert [row.require_number("match") for row in rows] == pytest.approx([n / 3 for n in passing])
-    assert {row.metrics[0] for row in rows} == {"includes"}
-    choice = RejudgeChoice(Rule("boxed_math"), metric="match")
-    judged = judge_logs([samples], choice, flips := Flips(3))
-    assert (judged.responses, flips.right, flips.wrong) == (SUMS * len(EPOCHS), 0, sum(passing))
-    imported = [*read_log(path, ImportChoice([str(path)], metric="match"), False)]
-    assert [row.index for row in imported[:4]] == [0, 1, 2, 0]
-    assert [row.verdict.passed for row in imported if row.verdict] == [
+    log = open_log(path)
+    drawn = [*log.read_samples()]
+    assert [(sample.number, sample.index) for sample in drawn] == [
+        (f"q{n}", epoch) for n in range(1, SUMS + 1) for epoch in range(len(EPOCHS))
+    ]
+    assert {next(iter(sample.scores)) for sample in drawn} == {"includes,none"}
+    choice = CompareChoice(verifier=Rule("boxed_math"), metric="match")
+    (judged,) = compare(samples, [], choice).findings.models.values()
+    assert (judged.before, judged.after) == (pytest.approx(sum(passing) / SUMS / len(EPOCHS)), 0)
+    rows = [*read_responses(log, LogResponses(metric="match"), False)]
+    assert [row.index for row in rows[:4]] == [0, 1, 2, 0]
+    assert [row.passed for row in rows] == [
         right[n] == "1" for n in range(SUMS) for right in EPOCHS
     ]
 
@@ -180,9 +173,9 @@ def test_reads_epochs_as_samples(tmp_path: Path) -> None:
 def test_stop_reasons_give_the_share_of_cut_responses(tmp_path: Path) -> None:
     before = evaluate_with_inspect(tmp_path / "before", BEFORE, cut="0")
     after = evaluate_with_inspect(tmp_path / "after", AFTER)
-    results = build_results(compare(before, [f"tuned={after}"], CompareChoice()))
-    assert results["before"]["cut"] == BEFORE.count("0") / SUMS
-    assert results["models"]["tuned"]["cut"] == 0
+    results = read_results(compare(before, [f"tuned={after}"], CompareChoice()))
+    shares = {row["model"]: row["cut"] for row in results["cut"]}
+    assert shares == {"before": BEFORE.count("0") / SUMS, "tuned": 0}
 
 
 def test_metric_selects_scorer_of_epochs(tmp_path: Path) -> None:
@@ -289,15 +282,10 @@ def test_names_samples_without_score(kind: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="sample 4"):
         compare(before, [after], CompareChoice())
     comparison = compare(before, [after], CompareChoice(common=True))
-    assert len(comparison.items) == SUMS - 1
-    assert "1 of 6 (before)" in join_notes(comparison)
-    rule = RejudgeChoice(Rule("math", {"workers": 1}))
-    if kind == "error":
-        with pytest.raises(UserError, match="sample 4"):
-            judge_logs([before], RejudgeChoice(rule.now, Rule("boxed_math")), Flips(0))
-    else:
-        with pytest.raises(UserError, match="sample 4"):
-            judge_logs([before], rule, Flips(0))
+    assert len(comparison.joined.items) == SUMS - 1
+    assert "before: 1 of 6 documents" in join_notes(comparison)
+    with pytest.raises(UserError, match="sample 4"):
+        compare(before, [], CompareChoice(verifier=Rule("math", {"workers": 1})))
 
 
 @pytest.mark.parametrize("metric", [None, "correct", "parts.correct"])
@@ -311,10 +299,11 @@ def test_reads_score_entries_as_metrics(metric: str | None, tmp_path: Path) -> N
     assert (paired.before, paired.after, paired.gained) == (0.5, 0.5, ups)
     (short,) = compare(before, [after], CompareChoice(metric="short")).findings.models.values()
     assert short.before == 1.0
+    log = open_log(next(Path(before).iterdir()))
     with pytest.raises(UserError, match=r"parts\.correct, parts\.short"):
-        [*read_inspect(next(Path(before).iterdir()), ImportChoice([]), False)]
-    rows = read_inspect(next(Path(before).iterdir()), ImportChoice([], metric="correct"), False)
-    assert [bool(row.verdict and row.verdict.passed) for row in rows] == [d == "1" for d in BEFORE]
+        [*read_responses(log, LogResponses(), False)]
+    rows = read_responses(log, LogResponses(metric="correct"), False)
+    assert [row.passed for row in rows] == [d == "1" for d in BEFORE]
 
 
 def test_finds_json_logs(tmp_path: Path) -> None:

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.compare.choice import CompareChoice
-from gapft_harness.compare.comparison import Comparison, compare
+from gapft_harness.compare.comparison import Comparison
 from gapft_harness.core.errors import UserError
-from tests.compare.logs import row, write_log
-from tests.verdicts.made import copy_details
+from tests.compare.logs import compare_logs, join_notes, row, write_log
+from tests.outcomes.made import copy_details
 
 
 def build_rows(numbers: list[int]) -> list[dict[str, Any]]:
@@ -32,11 +31,7 @@ def compare_mixed(
     before = str(write_log(tmp_path / "before", rows=rows))
     after = str(copy_details(tmp_path / "after", "lighteval_after"))
     sides = (after, before) if turned else (before, after)
-    return compare(sides[0], [f"tuned={sides[1]}"], CompareChoice(**choice))
-
-
-def join_notes(comparison: Comparison) -> str:
-    return "\n".join(str(note.text) for note in comparison.notes)
+    return compare_logs(sides[0], f"tuned={sides[1]}", **choice)
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -67,7 +62,7 @@ def test_groups_and_clusters_are_fields_before(tmp_path: Path) -> None:
     comparison = compare_mixed(
         tmp_path, rows, on=["question=query"], by="level", cluster="question"
     )
-    assert len(comparison.items) == 4
+    assert len(comparison.joined.items) == 4
     assert comparison.findings.groups.keys() == {"0", "1"}
 
 

@@ -12,17 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapft_harness.compare.choice import CompareChoice
-from gapft_harness.compare.comparison import Comparison, compare
-from gapft_harness.compare.document import build_results as results_of
-from gapft_harness.compare.gate import find_verdict
+from gapft_harness.compare.choice import Rule
+from gapft_harness.compare.comparison import Comparison
+from gapft_harness.compare.gate import check_policy, find_verdict
 from gapft_harness.compare.policy import build_margin_rule
 from gapft_harness.core.errors import UserError
-from gapft_harness.rejudge.choice import RejudgeChoice, Rule
-from gapft_harness.rejudge.document import build_document, build_results
-from gapft_harness.rejudge.flips import Flips
-from gapft_harness.rejudge.logs import LogsJudged, judge_logs
-from tests.compare.logs import row, write_log
+from tests.compare import logs
+from tests.compare.logs import join_notes, read_results, row, write_log
 
 #: Placeholders of lm_eval's tasks for documents that a metric does not apply to.
 MARKS = [-1.0, -100.0, 999.0]
@@ -43,7 +39,7 @@ def build_measured_rows(
 
 
 def compare_logs(before: Path, after: Path, **choice: Any) -> Comparison:
-    return compare(str(before), [f"after={after}"], CompareChoice(**choice))
+    return logs.compare_logs(before, f"after={after}", **choice)
 
 
 def refuse(before: Path, after: Path, **choice: Any) -> None:
@@ -52,8 +48,8 @@ def refuse(before: Path, after: Path, **choice: Any) -> None:
         compare_logs(before, after, **choice)
 
 
-def join_notes(comparison: Comparison) -> str:
-    return "\n".join(note.line for note in comparison.notes)
+def find_gate_verdict(comparison: Comparison, margin: float) -> str | None:
+    return find_verdict(check_policy(comparison, [build_margin_rule(margin)]))
 
 
 def read_means(comparison: Comparison) -> tuple[float, float]:
@@ -73,8 +69,9 @@ def test_skips_placeholder_values(tmp_path: Path, mark: float) -> None:
         )
     comparison = compare_logs(*sides)
     assert read_means(comparison) == (1.0, 0.75)
-    assert len(comparison.items) == 4
-    assert "4 of 8 (before), 4 of 8 (after)" in join_notes(comparison)
+    assert len(comparison.joined.items) == 4
+    for side in ("before", "after"):
+        assert f"{side}: 4 of 8 documents" in join_notes(comparison)
     assert read_means(compare_logs(*sides, metric="128")) == (0.25, 0.75)
 
 
@@ -108,14 +105,12 @@ def test_compares_perplexity_as_logarithm(tmp_path: Path, with_results: bool) ->
     values = [-3.0 - 0.1 * (n % 5) for n in range(40)]
     worse = write_perplexity_log(tmp_path / "b", values, with_results)
     better = write_perplexity_log(tmp_path / "a", [v + 1 for v in values], with_results)
-    comparison = compare_logs(worse, better, policy=[build_margin_rule(0.1)])
+    comparison = compare_logs(worse, better)
     assert read_means(comparison) == (pytest.approx(3.2), pytest.approx(2.2))
     assert comparison.higher_is_better is False
-    assert find_verdict(comparison) == "PASS"
-    assert f"{math.exp(3.2):.4g}" in join_notes(comparison)
-    assert results_of(comparison)["metric"] == "log perplexity"
-    reverse = compare_logs(better, worse, policy=[build_margin_rule(0.1)])
-    assert find_verdict(reverse) == "BLOCK"
+    assert find_gate_verdict(comparison, 0.1) == "PASS"
+    assert read_results(comparison)["tasks"][0]["metric"] == "log perplexity"
+    assert find_gate_verdict(compare_logs(better, worse), 0.1) == "BLOCK"
     refuse(worse, better, higher_is_better=True)
 
 
@@ -175,7 +170,8 @@ def test_missing_value_keeps_first_metric(tmp_path: Path, nothing: Any) -> None:
     refuse(before, after)
     comparison = compare_logs(before, after, common=True)
     assert read_means(comparison) == (pytest.approx(1 / 3), pytest.approx(2 / 3))
-    assert "1 of 5 (before), 1 of 5 (after)" in join_notes(comparison)
+    for side in ("before", "after"):
+        assert f"{side}: 1 of 5 documents" in join_notes(comparison)
     empty = write_log(tmp_path / "c", rows=build_rows([nothing] * 5))
     refuse(empty, after, common=True)
     assert read_means(compare_logs(before, after, metric="f1")) == (0.5, 0.5)
@@ -187,9 +183,9 @@ def test_reads_direction_from_task_config(tmp_path: Path) -> None:
     values = [0.5, 0.25, 0.75, 0.5] * 10
     worse = write_log(tmp_path / "b", values, facts=facts)
     better = write_log(tmp_path / "a", [v - 0.2 for v in values], facts=facts)
-    comparison = compare_logs(worse, better, policy=[build_margin_rule(0.05)])
+    comparison = compare_logs(worse, better)
     assert comparison.higher_is_better is False
-    assert find_verdict(comparison) == "PASS"
+    assert find_gate_verdict(comparison, 0.05) == "PASS"
 
 
 def build_old_row(fields: dict[str, Any]) -> dict[str, Any]:
@@ -217,12 +213,13 @@ def test_reads_logs_without_filter_and_metrics(tmp_path: Path) -> None:
     refuse(bare, other)
 
 
-# Rejudging
+# Judging again
 
 
-def rejudge(*logs: Path, **choice: Any) -> LogsJudged:
+def judge(log: Path, *after: Path, **choice: Any) -> Comparison:
     rule = Rule("option_letter", {"rule": "whole_response"})
-    return judge_logs([str(log) for log in logs], RejudgeChoice(rule, **choice), Flips(5))
+    named = [f"after={path}" for path in after]
+    return logs.compare_logs(log, *named, verifier=rule, **choice)
 
 
 def build_letter_row(number: int, value: Any, text: str, **changes: Any) -> dict[str, Any]:
@@ -236,27 +233,23 @@ def build_ungraded_row(number: int, text: str) -> dict[str, Any]:
     return fields
 
 
-def test_ungraded_log_is_only_rejudged(tmp_path: Path) -> None:
-    rows = [build_ungraded_row(n, text) for n, text in enumerate("BACB")]
+def test_ungraded_logs_need_a_verifier(tmp_path: Path) -> None:
     facts = {"higher_is_better": {"toy": {"bypass": False}}}
-    log = write_log(tmp_path / "b", rows=rows, results={"bypass,none": 999}, facts=facts)
+    log, other = (
+        write_log(
+            tmp_path / name,
+            rows=[build_ungraded_row(n, text) for n, text in enumerate(texts)],
+            results={"bypass,none": 999},
+            facts=facts,
+        )
+        for name, texts in (("b", "BACB"), ("a", "BBCB"))
+    )
     refuse(log, log)
     refuse(log, log, metric="bypass")
-    judged = rejudge(log)
-    assert not judged.is_graded
-    results = build_results(judged)
-    assert (results["after"], results["before"], results["right_now"]) == (0.5, None, None)
-    assert results["verdicts"] == {"fail": 2, "pass": 2}
-    build_document(judged)
-    with_earlier_rule = rejudge(log, was=Rule("option_letter", {"rule": "first_explicit"}))
-    assert build_results(with_earlier_rule)["before"] == 0.5
-    with pytest.raises(UserError):
-        rejudge(log, metric="bypass")
-    graded = write_log(
-        tmp_path / "a", rows=[build_letter_row(n, 1, "B") for n in range(4)], task="other"
-    )
-    with pytest.raises(UserError):
-        rejudge(log, graded)
+    assert read_means(judge(log, other)) == (0.5, 0.75)
+    for choice in ({}, {"metric": "bypass"}):
+        with pytest.raises(UserError):
+            judge(log, **choice)
 
 
 def test_reads_unnested_responses(tmp_path: Path) -> None:
@@ -266,24 +259,17 @@ def test_reads_unnested_responses(tmp_path: Path) -> None:
         for n, (v, text) in enumerate([(1, "B"), (0, "C"), (0, "B")])
     ]
     log = write_log(tmp_path / "b", rows=rows, results={"exact_match,none": 1 / 3})
-    judged = rejudge(log)
-    assert (build_results(judged)["before"], build_results(judged)["after"]) == (
-        pytest.approx(1 / 3), pytest.approx(2 / 3))  # fmt: skip
-    assert [flip.was_answer for flip in judged.flips.kept] == ["B"]
+    (paired,) = judge(log).findings.models.values()
+    assert (paired.before, paired.after) == (pytest.approx(1 / 3), pytest.approx(2 / 3))
 
 
-def test_rejudge_checks_reported_number(tmp_path: Path) -> None:
+def test_judging_checks_reported_number(tmp_path: Path) -> None:
     rows = [build_letter_row(n, n % 2, "B") for n in range(4)]
-    assert (
-        rejudge(write_log(tmp_path / "b", rows=rows, results={"exact_match,none": 0.5})).responses
-        == 4
-    )
+    log = write_log(tmp_path / "b", rows=rows, results={"exact_match,none": 0.5})
+    assert len(judge(log).joined.items) == 4
     wrong = write_log(tmp_path / "c", rows=rows, results={"exact_match,none": 0.75})
     with pytest.raises(UserError):
-        rejudge(wrong)
-    marked = [build_letter_row(n, -1.0 if n else 1.0, "B") for n in range(4)]
-    with pytest.raises(UserError):
-        rejudge(write_log(tmp_path / "d", rows=marked, results={"exact_match,none": 1.0}))
+        judge(wrong)
 
 
 def test_results_file_covers_several_filters(tmp_path: Path) -> None:

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.compare.choice import CompareChoice
-from gapft_harness.compare.comparison import Comparison, compare
+from gapft_harness.compare.comparison import Comparison
 from gapft_harness.core.errors import UserError
-from gapft_harness.verdicts.table import Verdicts
-from tests.compare.logs import row, write_log
+from gapft_harness.outcomes.verdicts import Verdicts
+from tests.compare.logs import compare_logs, join_notes, row, write_log
 
 
 @pytest.fixture
@@ -23,9 +22,7 @@ def read_samples(before: Path, *logs: object, **choice: Any) -> Verdicts:
     """Read the samples of logs, comparing with a model that has all documents right."""
     after = write_log(before.parents[1] / "after", [1] * 4)
     paths = [str(log) for log in logs]
-    samples = compare(
-        str(before), [str(after)], CompareChoice(source_samples=paths, **choice)
-    ).samples
+    samples = compare_logs(before, after, source_samples=paths, **choice).samples
     assert samples is not None
     return samples
 
@@ -93,20 +90,19 @@ def test_reports_and_drops_copied_samples(tmp_path: Path) -> None:
         ]
         before, after = (write_log(tmp_path / name, [0] * 23 + [1]) for name in ("b", "a"))
         samples = write_log(tmp_path / "samples", rows=rows)
-        options = CompareChoice(source_samples=[str(samples)], **choice)
-        return compare(str(before), [str(after)], options)
+        return compare_logs(before, after, source_samples=[str(samples)], **choice)
 
     copied = compare_samples(["a", "a", "b", "c"])
-    assert any("samples 0 and 1 are the same" in note.line for note in copied.notes)
+    assert "samples 0 and 1 are the same" in join_notes(copied)
     assert copied.samples is not None
     assert copied.samples.k == 4
     cached = compare_samples(["a"] * 4)
-    assert any("texts in all samples: 24 of 24" in note.line for note in cached.notes)
+    assert "all 4 samples are the same" in join_notes(cached)
     without_copies = compare_samples(["a", "a", "b", "c"], drop_copies=True)
     assert without_copies.samples is not None
     assert without_copies.samples.k == 3
     kept = [c - (c > 1) for c in passing]  # the second of four samples is a copy of the first
     assert sorted(without_copies.samples.passing.tolist()) == sorted(kept)
-    assert any("1 of 4 are dropped" in note.line for note in without_copies.notes)
+    assert "1 of 4 are dropped" in join_notes(without_copies)
     distinct = compare_samples(["a", "b", "c", "d"])
-    assert not any("the same" in note.line for note in distinct.notes)
+    assert "the same" not in join_notes(distinct)

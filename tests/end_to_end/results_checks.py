@@ -5,53 +5,41 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
+from tests.kit.report_tables import index_rows
+
 MATCHED = ("gapft", "uniform", "replay")
 
 
 def check_results(results: dict[str, Any]) -> None:
     """Check the exact identity, the partition, equal budgets and the sums of terms."""
-    source = results["source"]
-    n = source["n"]
-    assert sum(source["states"].values()) == n
-    assert source["pass_at_1"] == source["states"]["G"] / n
-    curve = [source["pass_at_k"][k] for k in sorted(source["pass_at_k"], key=int)]
+    states = index_rows(results["states"], "split", "state")
+    sizes = {state: states["audit", state]["problems"] for state in "GSU"}
+    conditions = index_rows(results["conditions"], "condition")
+    n = results["run"][0]["problems"]
+    assert sum(sizes.values()) == n
+    assert conditions["source"]["pass_at_1"] == sizes["G"] / n
+    curve = [row["rate"] for row in results["curve"] if row["label"].startswith("Pass@")]
     assert curve == sorted(curve)
-    for condition in results["conditions"].values():
-        for arm in condition["seeds"].values():
-            check_arm(arm, source["states"], n)
+    for row in results.get("seeds", ()):
+        check_seed(row, sizes, n)
     budgets = {
-        tuple(arm["budget"][key] for key in ("n", "N", "J"))
-        for name in MATCHED
-        if name in results["conditions"]
-        for arm in results["conditions"][name]["seeds"].values()
+        tuple(row[key] for key in ("slots", "exposures", "steps"))
+        for row in results.get("seeds", ())
+        if row["condition"] in MATCHED
     }
     assert len(budgets) <= 1
-    for contrast in results["contrasts"]:
-        assert abs(sum(contrast["terms"].values()) - contrast["delta"]) < 1e-12
-        assert contrast["ci95"][0] <= contrast["delta"] <= contrast["ci95"][1]
+    for row in results.get("decomposition", ()):
+        change = row["term_S"] + row["term_U"] + row["term_G"]
+        assert abs(change - conditions[row["condition"]]["change"]) < 1e-12
+    for row in results.get("contrasts", ()):
+        assert abs(row["term_S"] + row["term_U"] + row["term_G"] - row["delta"]) < 1e-12
+        assert row["delta_low"] <= row["delta"] <= row["delta_high"]
 
 
-def check_arm(arm: dict[str, Any], states: dict[str, int], n: int) -> None:
-    """Check A(post) - A(source) = p_S k_S + p_U k_U - p_G r_G in rational arithmetic."""
-    counts = arm["counts"]
-    corrected_s, corrected_u = counts["S_corrected"], counts["U_corrected"]
-    regressed = counts["G_regressed"]
-    post = (
-        Fraction(states["G"], n)
-        + Fraction(corrected_s, n)
-        + Fraction(corrected_u, n)
-        - Fraction(regressed, n)
+def check_seed(row: dict[str, Any], sizes: dict[str, int], n: int) -> None:
+    """Check that an arm's counts by state give its Pass@1."""
+    assert [row[f"n_{state.lower()}"] for state in "GSU"] == [sizes[state] for state in "GSU"]
+    assert row["correct"] == (
+        sizes["G"] + row["corrected_s"] + row["corrected_u"] - row["regressed_g"]
     )
-    assert post == Fraction(counts["correct"], n)
-    assert arm["pass_at_1"] == float(post)
-    assert arm["terms"] == {
-        "S": float(Fraction(corrected_s, n)),
-        "U": float(Fraction(corrected_u, n)),
-        "G": float(Fraction(-regressed, n)),
-    }
-    for key, count, total in (
-        ("kappa_S", corrected_s, states["S"]),
-        ("kappa_U", corrected_u, states["U"]),
-        ("rho_G", regressed, states["G"]),
-    ):
-        assert arm[key] == (count / total if total else None)
+    assert row["pass_at_1"] == float(Fraction(row["correct"], n))

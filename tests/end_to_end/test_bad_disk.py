@@ -70,7 +70,7 @@ def test_run_goes_on_when_a_full_disk_grows(whole: WatchedRun, tmp_path: Path, h
     disk, pages, refused = run.folder / {"run": "run", "store": ".store"}[holds], 12, 0
     with mount_small_disk(disk, pages):
         while (done := run.start()).returncode:
-            check_refused(run, done, disk.name)
+            check_refused(run, done, str(disk) if holds == "store" else "run")
             refused, pages = refused + 1, pages * 3 // 2
             remount(disk, f"size={pages * _PAGE}")
         assert refused > 3

@@ -92,7 +92,7 @@ def test_environment_lacks_the_extras(light_python: Path) -> None:
     [
         ("compare", "--example", "--out", "{}/example"),
         ("compare", "runs/before", "runs/after"),
-        ("rejudge", "runs/before", "--task", "gapft_demo", "--verifier", "math"),
+        ("compare", "runs/before", "--task", "gapft_demo", "--verifier", "math"),
         ("gap", "runs/demo"),
         ("list", "tasks"),
         ("doctor",),

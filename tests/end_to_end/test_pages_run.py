@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -17,6 +16,7 @@ import pytest
 
 from tests.end_to_end.readme import read_blocks, run_blocks
 from tests.end_to_end.results_checks import check_results
+from tests.kit.report_tables import read_results
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -65,7 +65,7 @@ def test_slurm_scripts_work(tmp_path: Path) -> None:
         job.result()
     for _ in range(2):  # twice, as after a failure
         run_script("rest.sbatch", [*small, "--condition", "gapft", "--seed", "13"], tmp_path)
-    check_results(json.loads((tmp_path / "runs/whole/report/results.json").read_text()))
+    check_results(read_results(tmp_path / "runs/whole"))
     reused = json.loads((tmp_path / "runs/whole/manifest.json").read_text())["reused"]
     assert sum(reused["pool"].values()) == 40 * (1 + 4), "the array generated all of it"
     assert reused["pool"].keys() <= {str(tmp_path / f"runs/part{part}") for part in "12"}
@@ -81,35 +81,14 @@ def run_script(name: str, arguments: list[str], folder: Path, **variables: str) 
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_report_column_is_explained(demo_run: Path) -> None:
-    lines = (demo_run / "report/report.md").read_text().splitlines()
-    page = (DOCS / "columns.md").read_text()
-    text = page.partition("\n## The report\n")[2].partition("\n## ")[0]
-    cells = " ".join(re.findall(r"^\| (`.*?`) \| ", text, re.M))
-    title, tables = "", 0
-    for line, below in pairwise(lines):
-        if line.startswith("## "):
-            title = line.removeprefix("## ")
-        if not re.fullmatch(r"\|[ :|-]+\|", below):
-            continue
-        tables += 1
-        for column in line.strip("| ").split(" | "):
-            name = re.sub(r"^Pass@([2-9]|1\d+)$", "Pass@k", column)
-            name = re.sub(r"^maj@\d+$", "maj@K", name)
-            name = "Pass@k" if title == "What search reaches" and name == "Pass@1" else name
-            assert f"`{name}`" in cells, f"docs/columns.md, {title!r}, lacks {column!r}"
-    assert tables > 8
-
-
 def test_import_and_export_work(demo_run: Path, tmp_path: Path) -> None:
     run_page("import-export.md", demo_run, tmp_path)
     assert (tmp_path / "exported" / "trl" / "gapft-seed13.jsonl").is_file()
     written = (tmp_path / "exported" / "decisions.jsonl").read_text().splitlines()
-    results = json.loads((demo_run / "report" / "results.json").read_text())
-    for name, condition in results["conditions"].items():
-        for seed, seed_results in condition["seeds"].items():
-            own = [row for row in map(json.loads, written) if row["model"] == f"{name}-seed{seed}"]
-            assert sum(row["passed"] for row in own) == seed_results["counts"]["correct"]
+    for row in read_results(demo_run)["seeds"]:
+        arm = f"{row['condition']}-seed{row['seed']}"
+        own = [decision for decision in map(json.loads, written) if decision["model"] == arm]
+        assert sum(decision["passed"] for decision in own) == row["correct"]
     pool = pq.read_table(tmp_path / "exported" / "responses" / "pool.parquet").to_pylist()
     assert {row["solve_rate"] for row in pool if row["state"] == "U"} == {0.0}
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.end_to_end.results_checks import check_results
 from tests.kit.command import succeed
+from tests.kit.report_tables import find_row, read_results
 from tests.kit.tiny_models import write_byte_llama
 from tests.real_data import find_real_file
 
@@ -38,8 +39,7 @@ def lay_out(benchmark: str, folder: Path) -> Path:
 def run_recipe(folder: Path, recipe: dict[str, Any], data: Path) -> dict[str, Any]:
     (folder / "recipe.yaml").write_text(json.dumps(recipe))
     succeed("run", "recipe.yaml", "--run-dir", "run", cwd=folder, env={"GAPFT_DATA_DIR": str(data)})
-    results: dict[str, Any] = json.loads((folder / "run/report/results.json").read_text())
-    return results
+    return read_results(folder / "run")
 
 
 @pytest.mark.thorough
@@ -62,12 +62,10 @@ def test_random_model_generates_on_real_data(benchmark: str, tmp_path: Path) -> 
         data,
     )
     check_results(results)
-    assert results["source"]["n"] == 300
-    assert sum(results["pool"]["states"].values()) == 600
-    report = (tmp_path / "run/report/report.md").read_text()
-    recovered = results["pool"]["states"]["S"]
+    assert results["run"][0]["problems"] == 300
+    assert sum(row["problems"] for row in results["states"] if row["split"] == "pool") == 600
+    recovered = find_row(results["states"], split="pool", state="S")["problems"]
     if recovered == 0:
-        assert results["conditions"] == {}
-        assert "nothing to train on" in report
+        assert "nothing to train on" in results["run"][0]["answer"]
     else:
-        assert results["conditions"]["gapft"]["seeds"]["13"]["budget"]["n"] == recovered
+        assert find_row(results["seeds"], condition="gapft", seed=13)["slots"] == recovered

@@ -15,6 +15,7 @@ from gapft_harness.executors.ray_cluster import start_ray
 from tests.end_to_end.readme import read_blocks
 from tests.end_to_end.results_checks import check_results
 from tests.kit.command import succeed
+from tests.kit.report_tables import read_results
 
 PAGE = Path(__file__).parents[2] / "docs" / "machines.md"
 
@@ -44,7 +45,7 @@ def run_command(line: str, folder: Path, **replacements: str) -> dict[str, Any]:
     for page_text, local_text in (INSTEAD | replacements).items():
         line = line.replace(page_text, local_text)
     succeed(*line.split(), *SMALL, "--run-dir", "run", cwd=folder)
-    check_results(json.loads((folder / "run/report/results.json").read_text()))
+    check_results(read_results(folder / "run"))
     manifest: dict[str, Any] = json.loads((folder / "run/manifest.json").read_text())
     return manifest
 

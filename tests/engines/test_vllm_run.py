@@ -19,6 +19,7 @@ from gapft_harness.recipe.recipe import resolve_model
 from tests.asking import generate_all, ignore_progress, make_request
 from tests.end_to_end.results_checks import check_results
 from tests.kit.command import gapft, succeed
+from tests.kit.report_tables import read_results
 
 MODEL = {"pretrained": resolve_model("bundled:demo"), "dtype": "float32", "device": "cpu"}
 #: The recipe's other settings, so that batches equal those of the run.
@@ -50,9 +51,9 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def test_report_obeys_all_laws_and_names_engine(run: Path) -> None:
-    results = json.loads((run / "report/results.json").read_text())
+    results = read_results(run)
     check_results(results)
-    assert set(results["conditions"]) == {"gapft", "replay"}
+    assert [row["condition"] for row in results["conditions"]] == ["source", "gapft", "replay"]
     source = json.loads((run / "manifest.json").read_text())["source"]
     assert source["backend"] == "vllm"
     assert source["versions"]["vllm"]

@@ -4,7 +4,7 @@ docs/experiments.md explains it.
 """
 
 import json
-from statistics import fmean, median
+from statistics import median
 
 from pydantic import Field
 
@@ -62,12 +62,12 @@ def describe_lengths(tokens, long):
 
 
 class LengthsPart(api.Part):
-    """The part of the report: a section, a file of rows, an entry in results.json."""
+    """The part of the report: a table, which is also in results.json and in tables/."""
 
-    name, after = NAME, "Training budgets"
+    name, title, after = NAME, "Answer lengths", "Training budgets"
 
     def read(self, run_path, manifest, arms):
-        """Read the answers of the source, and the learned and given answers of each arm."""
+        """Read the lengths of the answers that each arm learned from, and of those that it gave."""
         long = Settings(**manifest["recipe"]["experiments"][NAME]).long
 
         def read_given(table):
@@ -76,60 +76,41 @@ class LengthsPart(api.Part):
             greedy = [r for r in responses if r.index == api.GREEDY]
             return describe_lengths([len(response.token_ids) for response in greedy], long)
 
-        learned = [json.loads((run_path / build_lengths_path(arm)).read_text()) for arm in arms]
-        given = [read_given(api.layout.decisions_path(arm)) for arm in arms]
         source = read_given(api.layout.responses_path("audit"))
-        return long, source, [*zip(arms, learned, given, strict=True)]
+        lengths = [("source", None, "given", source)]
+        for arm in arms:
+            learned = json.loads((run_path / build_lengths_path(arm)).read_text())
+            given = read_given(api.layout.decisions_path(arm))
+            lengths.append((arm.condition, arm.seed, "learned", learned))
+            lengths.append((arm.condition, arm.seed, "given", given))
+        return lengths
 
     def compute(self, inputs, read):
-        """Compute the findings: means over the seeds of each condition."""
-        long, source, arms = read
-        conditions = {}
-        for name in inputs.conditions:
-            pairs = [(learned, given) for arm, learned, given in arms if arm.condition == name]
-            learned, given = map(average_seeds, zip(*pairs, strict=True))
-            conditions[name] = {"trained_on": learned, "given": given}
-        return {
-            "problems": source["answers"],
-            "long": long,
-            "source": average_seeds([source]),
-            "conditions": conditions,
-        }
-
-    def results(self, part_findings):
-        """Return the entry of results.json."""
-        return part_findings
-
-    def sections(self, inputs, findings, part_findings):
-        """Return the section, which follows that of the budgets."""
-        rows = [["source", "", "", *format_cells(part_findings["source"])]]
-        for name, lengths in part_findings["conditions"].items():
-            learned, given = format_cells(lengths["trained_on"]), format_cells(lengths["given"])
-            rows.append([name, *learned, *given])
-        columns = ["condition", "learned", "long", "given", "long"]
-        note = (
-            "Tokens of the median answer, mean over seeds. Learned: training answers; given: on "
-            f"the audit. Long: share of answers with {part_findings['long']} tokens or more."
-        )
-        yield api.Section("Answer lengths", [api.Table(columns, rows, note=note)])
+        """Compute a row for each arm and kind of answers."""
+        return [
+            {
+                "condition": condition,
+                "seed": seed,
+                "answers": kind,
+                "median": lengths["median"],
+                "long": lengths["long"] / lengths["answers"],
+            }
+            for condition, seed, kind, lengths in read
+        ]
 
     def tables(self, inputs, findings, part_findings):
-        """Return a file for tables/: one row for each condition and kind of answers."""
-        rows = [("condition", "answers", "median", "long")]
-        for name, lengths in part_findings["conditions"].items():
-            rows += [(name, kind, row["median"], row["long"]) for kind, row in lengths.items()]
-        yield f"{NAME}.csv", rows
-
-
-def average_seeds(seeds):
-    """Return the mean of the medians of seeds, and the share of long answers in all of them."""
-    long, answers = (sum(lengths[key] for lengths in seeds) for key in ("long", "answers"))
-    return {"median": fmean(lengths["median"] for lengths in seeds), "long": long / answers}
-
-
-def format_cells(lengths):
-    """Format the two cells of the table on one kind of answers."""
-    return f"{lengths['median']:.1f}", f"{lengths['long']:.0%}"
+        """Return the table of the section, which follows that of the budgets."""
+        columns = [
+            api.Column("condition", "condition"),
+            api.Column("seed", "seed"),
+            api.Column("answers", "answers"),
+            api.Column("median", "median tokens"),
+            api.Column("long", "long", "share"),
+        ]
+        note = (
+            "Learned: the training answers; given: on the audit. Long: the setting of the recipe."
+        )
+        return [api.Table(NAME, columns, part_findings, note)]
 
 
 @api.hookimpl

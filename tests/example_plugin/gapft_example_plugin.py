@@ -1,6 +1,6 @@
 """An example of a packaged plugin: a selector, a verifier and a report section."""
 
-from gapft_harness.api import Verdict, hookimpl
+from gapft_harness.api import Column, Table, Verdict, hookimpl
 
 
 def hardest_recovered(pool, n, rng):
@@ -27,8 +27,9 @@ class EndsWith:
 
 
 def count_conditions(results):
-    """Return the text of the report section."""
-    return f"Example section: {len(results['conditions'])} conditions were compared."
+    """Return the tables of the report section."""
+    rows = [{"compared": len(results["conditions"]) - 1}]  # without the source
+    return [Table("thanks", [Column("compared", "conditions compared", "count")], rows)]
 
 
 @hookimpl
@@ -46,4 +47,4 @@ def register_verifiers(register):
 @hookimpl
 def register_report_sections(register):
     """Register the report section."""
-    register("thanks", count_conditions)
+    register("Example section", count_conditions)

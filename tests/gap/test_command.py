@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 from gapft_harness.cli.main import app
 from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
-from gapft_harness.report.rendering import terminal
+from gapft_harness.presentation import page as pages
+from tests.gap.results import read_rates, read_results, read_states
 from tests.gap.stock import CHOICE, STOCK, K, run_gap, write_stock, write_task
 from tests.kit.command import succeed
 
@@ -42,8 +43,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_measures_converted_multiple_choice_task(folder: Path) -> None:
     done = run_gap(folder, "pears_said", "--limit", "3")
     assert done.exit_code == 0, (done.output, done.exception)
-    results = json.loads((folder / "pears_said" / "gap" / "results.json").read_text())
-    assert (results["n"], results["filter"]) == (3, "letter")
+    (search,) = read_results(folder / "pears_said")["search"]
+    assert (search["problems"], search["filter"]) == (3, "letter")
 
 
 def test_resumes_interrupted_search(folder: Path) -> None:
@@ -62,7 +63,9 @@ def test_resumes_interrupted_search(folder: Path) -> None:
     assert requests.read_text().count("False") == before, "greedy responses were generated again"
     whole_run = run_gap(folder, "gsm8k", *chunks, out="whole")
     assert whole_run.exit_code == 0, (whole_run.output, whole_run.exception)
-    items = [(folder / name / "gap" / "items.csv").read_text() for name in ("broken", "whole")]
+    items = [
+        (folder / name / "gap" / "tables" / "items.csv").read_text() for name in ("broken", "whole")
+    ]
     assert items[0] == items[1]
 
 
@@ -76,7 +79,7 @@ def test_draws_different_k_in_same_folder(folder: Path, monkeypatch: pytest.Monk
     def close_output(*_: object) -> None:
         raise SystemExit(1)  # rich does this when piped into ``head``
 
-    monkeypatch.setattr(terminal, "print_sections", close_output)
+    monkeypatch.setattr(pages, "print_sections", close_output)
     again = run_gap(folder, "triviaqa", out="bound")
     assert again.exit_code == 0, (again.output, again.exception)
 
@@ -89,12 +92,12 @@ def test_rejects_problems_shared_by_splits(folder: Path) -> None:
     (folder / f"{name}.json").write_text((folder / "gsm8k.json").read_text())
     audit = run_gap(folder, name)
     assert audit.exit_code == 0, (audit.output, audit.exception)
-    items = (folder / name / "gap" / "items.csv").read_text()
+    items = (folder / name / "gap" / "tables" / "items.csv").read_text()
     requests = (folder / f"{name}.asked").read_text()
     pool = run_gap(folder, name, "--split", "pool")
     assert isinstance(pool.exception, UserError), pool.output
     assert (folder / f"{name}.asked").read_text() == requests, "searched, and then refused"
-    assert (folder / name / "gap" / "items.csv").read_text() == items
+    assert (folder / name / "gap" / "tables" / "items.csv").read_text() == items
     elsewhere = run_gap(folder, name, "--split", "pool", out="alone")
     assert elsewhere.exit_code == 0, "no audit is there to hold it apart from"
 
@@ -130,21 +133,19 @@ def test_measures_demo_policy(tmp_path: Path) -> None:
         "gap", "--tasks", "gapft_demo", *model, "--k", 4, "--limit", 24, "--gen_kwargs",
         "temperature=0.9", "--device", "cpu", cwd=tmp_path,
     )  # fmt: skip
-    results = json.loads((tmp_path / "gaps/gapft_demo/gap/results.json").read_text())
-    figures = results["filters"]["none"]
-    assert (results["n"], results["metric"], results["search"]["temperature"]) == (
-        24, "pass@1", 0.9,
-    )  # fmt: skip
-    assert sum(figures["states"].values()) == 24
-    assert 0 < figures["greedy"]["value"] < 1
-    assert f"{100 * figures['greedy']['value']:.1f}%" in done.stdout
-    assert "Pass@4" in done.stdout
-    for page in ("gap.html", "gap.md"):
-        page_text = (tmp_path / "gaps/gapft_demo/gap" / page).read_text()
-        assert f"{100 * figures['greedy']['value']:.1f}%" in page_text
-        assert "Pass@4" in page_text
-    low, high = figures["p_S"]["ci95"]
-    assert low <= figures["p_S"]["value"] <= high
+    results = read_results(tmp_path / "gaps/gapft_demo")
+    (search,) = results["search"]
+    settings = {row["setting"]: row["value"] for row in results["settings"]}
+    assert (search["problems"], search["metric"], settings["temperature"]) == (24, "pass@1", 0.9)
+    counts = read_states(results)["none"]
+    assert sum(counts.values()) == 24
+    greedy = read_rates(results)["none"]["greedy"]["rate"]
+    assert 0 < greedy < 1
+    folder = tmp_path / "gaps/gapft_demo/gap"
+    for text in (done.stdout, *((folder / page).read_text() for page in ("gap.html", "gap.md"))):
+        assert f"{100 * greedy:.1f}%" in text
+        assert "Pass@4" in text
+    assert (folder / "figures/pass_at_k.svg").exists()
     compared = CliRunner().invoke(
         app,
         [
@@ -155,10 +156,9 @@ def test_measures_demo_policy(tmp_path: Path) -> None:
     )  # fmt: skip
     assert compared.exit_code == 0, compared.output
     results = json.loads((tmp_path / "compared/results.json").read_text())
-    (model,) = results["models"].values()
-    assert results["before"]["cut"] == model["cut"] is not None
-    counts = figures["states"]
-    assert f"G {counts['G']}" in compared.output
+    before, after = results["cut"]
+    assert before["cut"] == after["cut"]
+    assert {state: results["states"][0][state] for state in "GSU"} == counts
 
 
 def test_measures_sampled_deployment_decodes(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_measures_sampled_deployment_decodes(tmp_path: Path) -> None:
         cwd=tmp_path,
     )
     folder = tmp_path / "gaps/gapft_demo/gap"
-    figures = json.loads((folder / "results.json").read_text())["filters"]["none"]
+    results = read_results(folder.parent)
     passed = {}
     for kind in ("greedy", "samples"):
         (log,) = (folder / kind).glob("samples_*.jsonl")
@@ -180,7 +180,7 @@ def test_measures_sampled_deployment_decodes(tmp_path: Path) -> None:
         "G" if decoded else "S" if any(samples) else "U"
         for (decoded,), samples in zip(*passed.values(), strict=True)
     ]
-    assert figures["states"] == {state: states.count(state) for state in "GSU"}
-    assert figures["greedy"]["value"] == states.count("G") / 16
+    assert read_states(results)["none"] == {state: states.count(state) for state in "GSU"}
+    assert read_rates(results)["none"]["greedy"]["rate"] == states.count("G") / 16
     compared = CliRunner().invoke(app, ["compare", *[str(folder / "greedy")] * 2])
     assert compared.exit_code == 0, compared.output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +15,12 @@ from typer.testing import CliRunner, Result
 from gapft_harness.analysis.power import find_detectable_effect
 from gapft_harness.analysis.redistribution import NO_ANSWER
 from gapft_harness.cli.main import app
-from gapft_harness.gap.document import build_run_document
-from gapft_harness.gap.findings import GapFindings, compute_findings
-from gapft_harness.gap.prospects import Plan, Prospects, assess
+from gapft_harness.gap.page import build_run_page
+from gapft_harness.gap.prospects import Advice, Plan, advise
 from gapft_harness.gap.searched import SearchedRun
-from gapft_harness.report.rendering.document import Document
-from gapft_harness.verdicts.table import Verdicts
+from gapft_harness.outcomes.searches import Endings, SearchFindings, compute_search
+from gapft_harness.outcomes.verdicts import Verdicts
+from gapft_harness.presentation.page import Page
 from tests.kit.command import succeed
 from tests.kit.letters import prepare_letters_run
 
@@ -75,20 +76,23 @@ def test_gap_matches_report_and_leaves_run_unchanged(
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
     report = json.loads((finished / "report/results.json").read_text())
     results = json.loads((tmp_path / "out/results.json").read_text())
-    for split, states in (
-        ("pool", report["pool"]["states"]),
-        ("audit", report["source"]["states"]),
-    ):
-        figures = results["splits"][split]
-        assert figures["states"] == states
-        assert figures["p_S"]["value"] == states["S"] / sum(states.values())
-    measured = results["splits"]["audit"]["pass_at_k"]
-    reported = report["source"]["pass_at_k"]
-    assert {k: pytest.approx(measured[k]["value"]) for k in ("1", "2", "4")} == reported
-    assert report["source"]["maj_at_k"] is results["splits"]["audit"]["maj_at_k"] is None
-    assert any("audit: maj@K is not shown, since" in note for note in results["notes"])
-    assert "maj@K is not shown, since" in (finished / "report/report.md").read_text()
-    assert any(note.startswith("warning: pool: 24 problems") for note in results["notes"])
+    for split in ("pool", "audit"):
+        states = {
+            row["state"]: row["problems"] for row in report["states"] if row["split"] == split
+        }
+        counts = {
+            row["state"]: row["problems"] for row in results["states"] if row["view"] == split
+        }
+        assert counts == states
+        (share,) = [
+            row["share"] for row in results["states"] if (row["view"], row["state"]) == (split, "S")
+        ]
+        assert share == states["S"] / sum(states.values())
+    rates = [row["rate"] for row in results["curve"] if row["view"] == "audit"]
+    assert [row["rate"] for row in report["curve"]] == rates
+    assert any(row["note"].startswith("maj@K is not shown") for row in results["notes"])
+    assert "maj@K is not shown" in (finished / "report/index.md").read_text()
+    assert any(warning.startswith("pool: 24 problems") for warning in results["warnings"])
     for page in ("gap.html", "gap.md"):
         assert "Pass@4" in (tmp_path / "out" / page).read_text()
 
@@ -106,68 +110,104 @@ def test_needs_only_finished_search(run: Path) -> None:
     assert done.exit_code == 0, done.output
 
 
-def build_document(run: SearchedRun, **choice: object) -> Document:
-    return build_run_document(run, compute_split_findings(run), assess_run(run, **choice))
+def compute_split_findings(run: SearchedRun) -> dict[str, SearchFindings]:
+    return {
+        name: compute_search(split, run.endings.get(name)) for name, split in run.splits.items()
+    }
 
 
-def compute_split_findings(run: SearchedRun) -> dict[str, GapFindings]:
-    return {name: compute_findings(split) for name, split in run.splits.items()}
+def get_advice(run: SearchedRun, **choice: object) -> Advice:
+    return advise(Plan(**choice), compute_split_findings(run), len(run.recipe["seeds"]))  # type: ignore[arg-type]
 
 
-def assess_run(run: SearchedRun, **choice: object) -> Prospects | None:
-    return assess(Plan(**choice), compute_split_findings(run), len(run.recipe["seeds"]))  # type: ignore[arg-type]
+def build_page(run: SearchedRun, **choice: object) -> Page:
+    return build_run_page(run, compute_split_findings(run), get_advice(run, **choice))
 
 
-def get_answer(run: SearchedRun, **choice: object) -> str:
-    prospects = assess_run(run, **choice)
-    assert prospects is not None
-    return prospects.verdict.answer
+def build_case(problems: int, recovered: int, solved: int) -> SearchedRun:
+    passed = np.zeros((problems, 8), bool)
+    passed[solved : solved + recovered, 0] = True
+    return build_run(audit=build_split(np.arange(problems) < solved, passed))
 
 
-def test_advises_against_training_without_recoverable_problems() -> None:
+@pytest.mark.parametrize(
+    ("case", "answer"),
+    [
+        ((12, 0, 0), "too little data"),
+        ((1367, 29, 937), "too little data"),  # 2.1% [1.5, 3.0]; 2.1 points can be detected
+        ((1367, 10, 937), "too small a gain"),
+        ((1367, 43, 937), "too small a gain"),  # three quarters would have to be corrected
+        ((1367, 362, 688), "worth training"),
+    ],
+)
+def test_advice_depends_on_interval_of_recovered(case: tuple[int, int, int], answer: str) -> None:
+    """The audit of LogiQA 2.0 has 1,367 items; the paper trains 3 seeds with K = 8."""
+    advice = get_advice(build_case(*case))
+    assert advice.answer == answer, advice
+    least = find_detectable_effect(seeds=3, items=case[0], discordance=331 / 1367)
+    assert advice.detectable[3] == least
+    if answer == "too little data":
+        (number,) = re.findall(r"About ([\d,]+) problems", advice.reason)
+        problems = int(number.replace(",", ""))
+        scaled = [round(count * problems / case[0]) for count in case[1:]]
+        assert get_advice(build_case(problems, *scaled)).answer != answer
+
+
+@pytest.mark.parametrize(
+    ("endings", "part"),
+    [
+        (Endings(100, cut=81), "81% were cut"),
+        (Endings(100, unanswered=10), "10% have no readable answer"),
+        (Endings(100, cut=9, unanswered=9), ""),
+        (Endings(100), ""),
+    ],
+)
+def test_no_advice_on_cut_or_unreadable_responses(endings: Endings, part: str) -> None:
+    run = replace(build_case(1367, 362, 688), endings={"audit": endings}, warnings=("w 81%",))
+    page = build_page(run)
+    assert (page.list_results()["advice"][0]["answer"] == "no advice") == bool(part)
+    for text in (page.to_html(), page.to_markdown(), page.to_json()):
+        assert part in text
+        assert "w 81%" in text
+
+
+def test_nothing_to_train_on() -> None:
     none = build_run(pool=build_split([0] * 40, np.zeros((40, 8))))
-    assert get_answer(none, items=40) == "not worth training"
-    everything = build_run(audit=build_split([1] * 40, np.ones((40, 8))))
-    assert get_answer(everything) == "not worth training"
+    assert get_advice(none, items=40).answer == "too small a gain"
 
 
-def test_advice_matches_published_cases() -> None:
-    """LogiQA 2.0, 1,367 items, 3 seeds, K = 8: p_S of 2.1% and of a quarter of the audit."""
-
-    def build_case(recovered: int, solved: int) -> SearchedRun:
-        greedy = np.arange(1367) < solved
-        passed = np.zeros((1367, 8), bool)
-        passed[solved : solved + recovered, 0] = True
-        return build_run(audit=build_split(greedy, passed))
-
-    assert get_answer(build_case(29, 937)) == "not worth training"
-    assert get_answer(build_case(362, 688)) == "worth training"
-    assert get_answer(build_case(60, 800)) == "may be too little to see"
-    least = find_detectable_effect(seeds=3, items=1367, discordance=331 / 1367)
-    assert build_document(build_case(362, 688)).results["prospects"]["detectable"][3] == least
+def test_intervals_have_a_width_without_variation() -> None:
+    for share in (0, 1):
+        findings = compute_search(build_split([share] * 12, np.full((12, 8), share)))
+        estimates = [
+            *(findings.greedy, *findings.pass_at, *findings.gains, *findings.shares.values())
+        ]
+        assert all(estimate.high > estimate.low for estimate in estimates)
+    assert compute_search(build_split([0] * 12, np.zeros((12, 2)))).greedy.high == pytest.approx(
+        0.2425, abs=1e-4
+    )
 
 
 def test_votes_need_answers_of_all_samples() -> None:
     split = draw_split(60, 0.6, 1)
     answers = np.where(split.passed, 0, 1 + np.arange(8))
     voted = replace(split, answers=answers)
-    (figures,) = build_document(build_run(audit=voted)).results["splits"].values()
-    assert figures["maj_at_k"].keys() == {"8"}
-    assert figures["maj_at_k"]["8"]["value"] < figures["pass_at_k"]["8"]["value"]
-    assert "maj@8" in build_document(build_run(audit=voted)).to_markdown()
+    page = build_page(build_run(audit=voted))
+    rates = {row["label"]: row["rate"] for row in page.list_results()["curve"]}
+    assert rates["maj@8"] < rates["Pass@8"]
+    assert "maj@8" in page.to_markdown()
     for silent in (split, replace(split, answers=np.full_like(answers, NO_ANSWER))):
-        document = build_document(build_run(audit=silent))
-        assert document.results["splits"]["audit"]["maj_at_k"] is None
-        assert "maj@8" not in document.to_markdown()
-        assert any("no answer was extracted" in note for note in document.results["notes"])
+        page = build_page(build_run(audit=silent))
+        assert "maj@8" not in page.to_markdown()
+        assert "no answer was extracted" in page.to_json()
 
 
 def test_requires_audit_size_without_audit() -> None:
     """The pool's size does not replace the audit's: 2,000 items show more than 300."""
     alone = build_run(pool=draw_split(2000, 0.1))
-    assert assess_run(alone) is None
-    assert "--items" in build_document(alone).to_markdown()
-    assert get_answer(alone, items=300) != get_answer(alone, items=30_000)
+    assert get_advice(alone).answer == "no advice"
+    assert "--items" in build_page(alone).to_markdown()
+    assert get_advice(alone, items=100).answer != get_advice(alone, items=30_000).answer
 
 
 def test_result_keys_are_documented(run: Path, tmp_path: Path) -> None:

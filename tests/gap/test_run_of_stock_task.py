@@ -16,6 +16,7 @@ import pytest
 from gapft_harness.run_directory.tables import read_judged, read_problems
 from tests.gap.stock import POLICY, STOCK, write_stock, write_task
 from tests.kit.command import succeed
+from tests.kit.report_tables import read_results
 
 DEMO = POLICY.parents[1] / "tasks" / "demo"
 FLEXIBLE = ("--set", "verifier.params.metric=exact_match,flexible-extract")
@@ -52,18 +53,17 @@ def build_command(tasks: Path, task: str, *options: str) -> list[str]:
 
 
 def test_chosen_filter_judges_training_and_audit(tasks: Path, tmp_path: Path) -> None:
-    done = succeed(*build_command(tasks, "sums", *FLEXIBLE), cwd=tmp_path)
+    succeed(*build_command(tasks, "sums", *FLEXIBLE), cwd=tmp_path)
     judge = (
         "a response passes if exact_match is 1, filter flexible-extract "
         "(the task's others: strict-match)"
     )
     run = tmp_path / "runs" / "sums"
-    assert judge in done.stdout
-    assert judge in (run / "report" / "report.md").read_text()
-    results = json.loads((run / "report" / "results.json").read_text())
-    assert {facts["judge"] for facts in results["judged_by"].values()} == {judge}
-    assert set(results["judged_by"]) == {"pool", "audit", "gapft-seed13"}
-    assert results["conditions"]["gapft"]["seeds"]["13"]["budget"]["n"] >= 5
+    assert judge in (run / "report" / "index.md").read_text()
+    results = read_results(run)
+    judges = {row["setting"] for row in results["facts"] if row["value"] == judge}
+    assert judges == {f"judged_by.{name}.judge" for name in ("pool", "audit", "gapft-seed13")}
+    assert results["seeds"][0]["slots"] >= 5
 
     ours = {
         "": read_decisions(run, "audit/responses.parquet"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections import Counter
@@ -17,6 +16,7 @@ from gapft_harness.cli.main import app
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
 from gapft_harness.core.errors import UserError
+from tests.gap.results import read_items, read_rates, read_results, read_states
 from tests.gap.stock import (
     DOCUMENTS,
     POLICY,
@@ -54,9 +54,11 @@ def test_decisions_match_lm_eval(folder: Path, task: str) -> None:
     assert done.exit_code == 0, (done.output, done.exception)
     expected = evaluate_each_response(folder, task)
     metric = "em" if task == "drop" else "exact_match"
-    results = json.loads((folder / task / "gap" / "results.json").read_text())
-    assert tuple(results["filters"]) == FILTERS[task]
-    assert (results["n"], results["k"], results["metric"]) == (DOCUMENTS, K, metric)
+    results = read_results(folder / task)
+    rates = read_rates(results)
+    assert tuple(rates) == FILTERS[task]
+    (search,) = results["search"]
+    assert (search["problems"], search["k"], search["metric"]) == (DOCUMENTS, K, metric)
     items = read_items(folder / task)
     assert len(items) == len(expected) == DOCUMENTS * len(FILTERS[task])
     states = set()
@@ -69,12 +71,11 @@ def test_decisions_match_lm_eval(folder: Path, task: str) -> None:
     assert len(states) > 1, "the planted responses tell nothing"
     for name in FILTERS[task]:
         counts = [int(items[name, number]["passing"]) for number in range(DOCUMENTS)]
-        rates = results["filters"][name]["pass_at_k"]
         for k in range(1, K + 1):
             missed = [math.comb(K - c, k) / math.comb(K, k) for c in counts]
-            assert rates[str(k)]["value"] == pytest.approx(1 - sum(missed) / DOCUMENTS)
-        assert results["filters"][name]["gap"]["value"] == pytest.approx(
-            rates[str(K)]["value"] - rates["1"]["value"]
+            assert rates[name][f"Pass@{k}"]["rate"] == pytest.approx(1 - sum(missed) / DOCUMENTS)
+        assert rates[name][f"Pass@{K}"]["gain"] == pytest.approx(
+            rates[name][f"Pass@{K}"]["rate"] - rates[name]["Pass@1"]["rate"]
         )
         check_majority(
             results, name, [rows[1:] for key, rows in expected.items() if key[0] == name]
@@ -96,10 +97,10 @@ def test_compare_reads_the_logs(folder: Path) -> None:
         [str(place / "greedy")],
         CompareChoice(source_samples=[str(place / "samples")]),
     )
-    results = json.loads((place / "results.json").read_text())
+    results = read_results(folder / "gsm8k")
     assert comparison.findings.states is not None
     states = {state: int((comparison.findings.states == state).sum()) for state in "GSU"}
-    assert states == results["filters"]["strict-match"]["states"]
+    assert states == read_states(results)["strict-match"]
     assert comparison.metric.filter == "strict-match"
     assert comparison.higher_is_better is True
 
@@ -107,11 +108,11 @@ def test_compare_reads_the_logs(folder: Path) -> None:
 def test_uses_chosen_filter(folder: Path) -> None:
     done = run_gap(folder, "gsm8k", "--filter", "flexible-extract", out="flexible")
     assert done.exit_code == 0, (done.output, done.exception)
-    results = json.loads((folder / "flexible" / "gap" / "results.json").read_text())
-    other = json.loads((folder / "gsm8k" / "gap" / "results.json").read_text())
-    assert results["filter"] == "flexible-extract"
-    assert results["filters"] == other["filters"]
-    assert next(iter(results["filters"])) == "flexible-extract"
+    results = read_results(folder / "flexible")
+    other = read_results(folder / "gsm8k")
+    assert results["search"][0]["filter"] == "flexible-extract"
+    assert read_rates(results) == read_rates(other)
+    assert next(iter(read_rates(results))) == "flexible-extract"
 
 
 def test_rerun_reuses_responses_and_files(folder: Path) -> None:
@@ -148,9 +149,9 @@ def test_reports_unused_repeats_and_votes(folder: Path) -> None:
     assert "search.temperature" in str(refused.exception)
     done = run_gap(folder, task, "--gen_kwargs", "temperature=0.2,do_sample=true")
     assert done.exit_code == 0, (done.output, done.exception)
-    results = json.loads((folder / task / "gap" / "results.json").read_text())
-    assert list(results["filters"]) == ["score-first"]
-    notes = " ".join(results["notes"])
+    results = read_results(folder / task)
+    assert list(read_rates(results)) == ["score-first"]
+    notes = " ".join(row["note"] for row in results["notes"])
     assert "own repeats (64) are not used" in notes
     assert "maj@64" in notes
     assert "maj@8" in notes
@@ -161,7 +162,7 @@ def test_reports_unused_repeats_and_votes(folder: Path) -> None:
     assert "maj@8" in str(voted.exception)
 
 
-def test_imported_repeats_give_same_states(folder: Path) -> None:
+def test_repeats_of_logs_give_same_states(folder: Path) -> None:
     """The log's number is that of the first response; the task's metric judges the others."""
     stock, numbers_of = STOCK["gsm8k"], {"test": range(DOCUMENTS), "train": range(100, 120)}
     splits = {split: map(stock.document, numbers) for split, numbers in numbers_of.items()}
@@ -170,19 +171,23 @@ def test_imported_repeats_give_same_states(folder: Path) -> None:
     evaluate_texts(folder, "gsm8k", 0, out=greedy)
     rows = evaluate_texts(folder, "gsm8k", 1, "repeated", samples)
     assert {len(responses) for row in rows for responses in row["resps"]} == {K}
-    with pytest.raises(UserError, match="--judge"):
+    with pytest.raises(UserError, match="say how many of them passed"):
         compare(str(greedy), [str(greedy)], CompareChoice(source_samples=[str(samples)]))
     for name in FILTERS["gsm8k"]:
-        run = folder / f"imported-{name}"
+        run = folder / f"logs-{name}"
+        responses = {
+            "audit": [str(next(samples.rglob("samples_*.jsonl")))],
+            "greedy": {"audit": str(next(greedy.rglob("samples_*.jsonl")))},
+            "judge": True,
+            "filter": name,
+        }
         done = CliRunner().invoke(
             app,
             [
-                "import", str(run), str(next(samples.rglob("samples_*.jsonl"))),
-                "--greedy", str(next(greedy.rglob("samples_*.jsonl"))), "--judge",
-                "--split", "audit", "--filter", name, "--task", "gsm8k",
-                "--include-path", str(folder / "tasks"),
-                "--model-args", f"pretrained={POLICY}", "--set", f"search.k={K}",
-                "--set", f"verifier.params.metric=exact_match,{name}",
+                "gap", "gsm8k", "--out", str(run), "--k", str(K), "--filter", name,
+                "--include-path", str(folder / "tasks"), "--model-args", f"pretrained={POLICY}",
+                "--plugin", str(folder / "canned.py"), "--set", "executor.name=here",
+                "--set", f"search.responses={json.dumps(responses)}",
             ],
         )  # fmt: skip
         assert done.exit_code == 0, (done.output, done.exception)
@@ -199,11 +204,11 @@ def test_imported_repeats_give_same_states(folder: Path) -> None:
 
 def check_majority(results: dict[str, Any], name: str, rows: list[list[dict[str, Any]]]) -> None:
     """Check maj@K, with votes for the texts that lm_eval's filter extracts from K samples."""
-    majority = results["filters"][name]["maj_at_k"]
+    majority = read_rates(results)[name].get(f"maj@{K}")
     if name not in ("strict-match", "flexible-extract", "get-answer"):
         assert majority is None, "the filter returns the complete response"
-        reason = f"filter {name}: maj@K is not shown, since no answer was extracted"
-        assert any(note.startswith(reason) for note in results["notes"])
+        reason = f"maj@K is not shown (filter {name}): no answer was extracted"
+        assert any(row["note"].startswith(reason) for row in results["notes"])
         return
     outcomes = []
     for samples in rows:
@@ -212,15 +217,8 @@ def check_majority(results: dict[str, Any], name: str, rows: list[list[dict[str,
         leaders = [text for text, count in votes.items() if count == max(votes.values())]
         right = {text: row["exact_match"] for text, row in zip(texts, samples, strict=True)}
         outcomes.append(sum(right[text] for text in leaders) / len(leaders) if leaders else 0.0)
-    assert majority[str(K)]["value"] == pytest.approx(sum(outcomes) / len(outcomes))
-    low, high = majority[str(K)]["ci95"]
-    assert low <= majority[str(K)]["value"] <= high
-
-
-def read_items(folder: Path) -> dict[tuple[str, int], dict[str, str]]:
-    """Read items.csv by filter and doc_id."""
-    with (folder / "gap" / "items.csv").open(newline="") as file:
-        return {(row["filter"], int(row["doc_id"])): row for row in csv.DictReader(file)}
+    assert majority["rate"] == pytest.approx(sum(outcomes) / len(outcomes))
+    assert majority["rate_low"] <= majority["rate"] <= majority["rate_high"]
 
 
 def read_log(folder: Path, kind: str) -> list[dict[str, Any]]:

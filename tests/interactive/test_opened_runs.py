@@ -15,6 +15,7 @@ from gapft_harness.core.records import Arm
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_states, response_schema
+from tests.compare.logs import write_log
 from tests.kit.recording_run import write_letters_task
 
 PASSED = {"gapft": {0, 1, 2, 3}, "uniform": {0, 5}}
@@ -79,7 +80,7 @@ def test_reads_chosen_columns_and_split(audited_run: RunDirectory) -> None:
 
 
 def test_wrong_arguments_are_refused(audited_run: RunDirectory, tmp_path: Path) -> None:
-    """The error names the argument; laws/test_decomposition.py has impossible numbers."""
+    """The error names the argument."""
     run = g.open_run(audited_run.path)
     for wrong, culprit in [
         (lambda: g.open_run(tmp_path / "none"), "none"),
@@ -87,14 +88,6 @@ def test_wrong_arguments_are_refused(audited_run: RunDirectory, tmp_path: Path) 
         (lambda: run.read("states", ["sate"]), "'sate'.*'state'"),
         (lambda: run.read("states", split="audti"), "'audti'.*'audit'"),
         (lambda: run.read("decisions", split="audit"), "decisions"),
-        (lambda: g.pass_at_k(run, 5), "k must be"),
-        (lambda: g.pass_at_k(run, split="pol"), "'pol'.*'pool'"),
-        (lambda: g.pass_at_k(str(run.path)), "pass_at_k"),
-        (lambda: g.pass_at_k([[1, 0], [1]]), "pass_at_k"),
-        (lambda: g.decompose(["G", "S"], {"a": [[1, 0], [1]]}), "decompose"),
-        (lambda: g.decompose(["G", "S"], {}), "'passed'"),
-        (lambda: g.decompose(["G"]), "'passed'"),
-        (lambda: g.decompose(run, [1]), "decompose"),
         (lambda: g.compare("before", []), "'after'"),
         (lambda: g.compare(tmp_path / "before", "x"), "before"),
     ]:
@@ -108,20 +101,27 @@ def test_unfinished_run_names_missing_stage(tmp_path: Path) -> None:
     assert run.responses.num_rows > 0
     with pytest.raises(UserError, match=f"gapft run {run.path} --only states"):
         _ = run.states
-    with pytest.raises(UserError):
-        g.decompose(run)
 
 
-def test_decompose_requires_every_arm_unchanged(tmp_path: Path) -> None:
-    keys = {"search": {"k": 4}, "conditions": {"gapft": {}, "uniform": {}}}
-    run = write_letters_task(tmp_path).run("run", ["states", "select"], ("pool", "audit"), **keys)
-    plant_decisions(run, {"gapft": {1}})
-    with pytest.raises(UserError, match=r"uniform-seed13\.parquet"):
-        g.decompose(g.open_run(run.path))
+def test_changed_table_is_refused(tmp_path: Path) -> None:
+    run = write_letters_task(tmp_path).run("run", ["states"], ("pool", "audit"), search={"k": 4})
     with (run.path / layout.states_path("audit")).open("ab") as file:
         file.write(b" ")
     with pytest.raises(UserError, match=r"states\.parquet"):
         _ = g.open_run(run.path).states
+
+
+def test_compare_returns_the_page_of_the_command(tmp_path: Path) -> None:
+    write_log(tmp_path / "before", [1, 0, 0, 1] * 20)
+    write_log(tmp_path / "after", [1, 1, 0, 1] * 20)
+    page = g.compare(tmp_path / "before", {"tuned": tmp_path / "after"})
+    values = [value for rows in page.list_results().values() if isinstance(rows, list)
+              for row in rows if isinstance(row, dict) for value in row.values()]  # fmt: skip
+    assert 0.25 in values
+    assert "tuned" in repr(page)
+    assert "![" not in page._repr_markdown_()  # a notebook does not have the files of figures
+    page.write(tmp_path / "out")
+    assert (tmp_path / "out/results.json").is_file()
 
 
 def test_compare_is_function_after_module_import() -> None:

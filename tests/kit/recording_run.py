@@ -136,6 +136,7 @@ class LettersTask:
         path = self.folder / name
         keys["model"] = {
             "backend": "recording",
+            "chat_template": False,  # which the command decides
             **keys.get("model", {}),
             "args": {
                 "pretrained": "none",

@@ -195,11 +195,11 @@ def _make_snapshots(folder: Path, base: str) -> None:
     command = [*recipe, "--run-dir", work / "run"]
     if base == "imported":
         letters = make_base_run(folder.parents[1], "letters") / "searched/run"
-        for split in ("pool", "audit"):
-            responses = _write_responses(letters / f"{split}/responses.parquet", folder / split)
-            words = (work / "run", responses, "--split", split, "--recipe", *recipe, *plugins)
-            succeed("import", *words, cwd=folder)
-        command = [work / "run"]
+        logs = {
+            split: [str(_write_responses(letters / f"{split}/responses.parquet", folder / split))]
+            for split in ("pool", "audit")
+        }
+        command += ["--set", f"search.responses={json.dumps(logs)}"]
     for snapshot, stages in SNAPSHOTS.items():
         known = [stage for stage in stages if stage != "experiments" or base in _EXPERIMENTING]
         only = [part for stage in known for part in ("--only", stage)]
@@ -213,7 +213,7 @@ def _make_snapshots(folder: Path, base: str) -> None:
 
 
 def _write_responses(table: Path, stem: Path) -> Path:
-    """Write a table of responses as JSON lines to import."""
+    """Write a table of responses as a log of JSON lines."""
     lines = [
         {
             "id": row["problem_id"],

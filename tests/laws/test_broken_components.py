@@ -141,6 +141,7 @@ COMPONENTS = {
             "[1] * n",
             "[entry.problem_id for entry in pool.recovered[:n]]",
             "[Evidence([], 'S', None, (), 0, 0)] * n",
+            "[__import__('dataclasses').replace(e, problem_id='x') for e in pool.recovered[:n]]",
         ),
     ),
     "trainer": Component(
@@ -208,7 +209,7 @@ COMPONENTS = {
         return_each("[('../x.csv', [])]"),
     ),
     "log reader": Component(
-        "def made(log):\n    BODY\n",
+        "def made(path):\n    BODY\n",
         "",
         ("1 / 0", "raise SystemExit(0)", "yield {'doc': 1}", "yield 3"),
         '"mine", made, recognises=lambda path: path.suffix == ".mine"',

@@ -28,6 +28,7 @@ from tests.kit.changing_run import (
 )
 from tests.kit.command import ROOT
 from tests.kit.dry_runs import parse_new_work
+from tests.kit.report_tables import read_results
 
 ARMS = ("gapft-seed13", "uniform-seed13", "own-seed13")
 
@@ -140,6 +141,13 @@ CHANGES = [
     ),
     edit_file("tasks/letters.yaml", "{{question}} ", "{{question}}  ", EVERYTHING),
     edit_file("tasks/letters.yaml", '"{{answer}}"', '"{{answer}}"  # the gold', NOTHING),
+    edit_file("tasks/letters.yaml", '"{{answer}}"', "\"{{answer or 'a'}}\"", NOTHING),
+    edit_file(
+        "tasks/letters.yaml",
+        '"{{answer}}"',
+        "\"{{answer if '4' in question else 'a'}}\"",
+        JUDGEMENTS | train(*ARMS),
+    ),
     edit_file("tasks/letters.yaml", "max_gen_toks: 12", "max_gen_toks: 11", EVERYTHING),
     edit_file("tasks/letters.yaml", "", "# a comment\n", NOTHING),
     edit_file("recipe.yaml", "", "# a comment\n", NOTHING),
@@ -461,8 +469,8 @@ def test_experiments_add_their_own_work(run: ChangingRun) -> None:
     expected = train(*arms) | scaled | decodes
     assert frozenset(work) == expected | audit(*ARMS), "old arms are audited at other scales"
     assert work["source audit samples"] == 40 * (3 * 2 - 4), "beyond those of the search"
-    results = json.loads((run.folder / "out/report/results.json").read_text())
-    assert set(EXPERIMENTS) - {"coverage"} <= set(results)
+    tables = {name.partition("_")[0] for name in read_results(run.folder / "out")}
+    assert {name.partition("_")[0] for name in EXPERIMENTS} - {"coverage"} <= tables
 
     run.run("out", *settings, *NEUTRAL_EXPERIMENTS, stages=())
     assert run.take_work() == {}
@@ -522,12 +530,13 @@ def test_settings_of_the_report_change_the_report_alone(run: ChangingRun) -> Non
         run.run("out", *settings, stages=())
         assert run.take_work() == {}
         assert read_outputs(run.folder / "out") == outputs
-        results.append(json.loads((run.folder / "out/report/results.json").read_text()))
+        results.append(read_results(run.folder / "out"))
     assert results[0]["contrasts"] == results[2]["contrasts"] != results[1]["contrasts"]
-    late = [str(content.get("chosen_after_results")) for content in results]
+    late = [str(content["warnings"]) for content in results]
     assert ["statistics.replicates" in text for text in late] == [False, True, True]
     for content in results:
-        assert [*content["conditions"]] == ["gapft", "uniform", "own"], "trained conditions stay"
+        names = [row["condition"] for row in content["conditions"]]
+        assert names == ["source", "gapft", "uniform", "own"], "trained conditions stay"
 
 
 def test_stage_alone_uses_the_recipe_of_the_run(run: ChangingRun) -> None:

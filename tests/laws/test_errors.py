@@ -801,37 +801,29 @@ OTHER_MISTAKES = {
     "compare: verdicts without a policy": call(f"compare {BEFORE} {AFTER} --junit j", "--junit"),
     "compare: margin": call(f"compare {BEFORE} {AFTER} --fail-if-worse -1", "-1"),
     "compare: logs with the example": call(f"compare {BEFORE} --example", "--example"),
-    "rejudge: verifier": call(f"rejudge {BEFORE} --verifier nope", "'nope'"),
-    "rejudge: parameter": call(f"rejudge {BEFORE} --verifier math --param rule", "rule"),
-    "rejudge: unknown parameter": call(f"rejudge {BEFORE} --verifier math --param x=1", "x"),
-    "rejudge: gold": call(f"rejudge {BEFORE} --verifier math --gold nope", "nope"),
-    "rejudge: rows without a response": Mistake(
-        ("rejudge", "log.jsonl", "--verifier", "math"),
-        ("log.jsonl, line 2", "resps"),
+    "compare: verifier": call(f"compare {BEFORE} --verifier nope", "'nope'"),
+    "compare: parameter": call(f"compare {BEFORE} --verifier math:rule", "math:rule"),
+    "compare: unknown parameter": call(f"compare {BEFORE} --verifier math:x=1", "x"),
+    "compare: parameter twice": call(f"compare {BEFORE} --verifier math:x=1,x=2", "x is set twice"),
+    "compare: gold": call(f"compare {BEFORE} --verifier math --gold nope", "nope"),
+    "compare: gold without a verifier": call(f"compare {BEFORE} {AFTER} --gold x", "--gold"),
+    "compare: rows without a response": Mistake(
+        ("compare", "log.jsonl", "--verifier", "math"),
+        ("log.jsonl, line 2", "no text"),
         {"log.jsonl": format_log([row(0, 1), {"doc": {}, "filter": "none", "metrics": []}])},
     ),
-    "rejudge: gold that the verifier cannot read": Mistake(
-        ("rejudge", "log.jsonl", "--verifier", "option_letter"),
+    "compare: gold that the verifier cannot read": Mistake(
+        ("compare", "log.jsonl", "--verifier", "option_letter"),
         ("log.jsonl, line 1", "'Z9'"),
         {"log.jsonl": format_log([row(0, 1, target="Z9")])},
     ),
-    "rejudge: two logs of one file": call(
-        "rejudge better.jsonl better.jsonl --verifier math", "better.jsonl"
-    ),
-    "rejudge: earlier rule": call(
-        "rejudge better.jsonl --verifier math --was maths", "'maths'", "'math'"
-    ),
-    "rejudge: parameter of no earlier rule": call(
-        "rejudge better.jsonl --verifier math --was-param rule=x", "--was-param"
-    ),
-    "rejudge: task": call(f"rejudge {BEFORE} --verifier math --task nope", "nope"),
     "gap: nothing": call("gap", "task"),
     "gap: samples": call("gap gapft_demo --model-args pretrained=EMPTY --k 0", "k"),
     "gap: split": call("gap gapft_demo --model-args pretrained=EMPTY --split nope", "nope"),
     "gap: settings": call("gap gapft_demo --model-args pretrained=m --gen-kwargs x=1", "x"),
-    "import: no files": call("import r", "gapft import"),
-    "import: missing file": call(
-        "import r no.json --task gapft_demo --model-args pretrained=bundled:demo", "no.json"
+    "logs: missing file": call(
+        "run --run-dir r --task gapft_demo --model-args pretrained=bundled:demo "
+        "--set 'search.responses={pool: [no.json]}' --only search", "no.json"
     ),
     "export: no run": call("export nope --to trl --out O", "nope"),
     "export: nothing": call("export nope --out O", "--to"),
@@ -962,14 +954,7 @@ PATHS = {
     "export --out": ["export", "R", "--to", "trl", "--out", "?"],
     "compare": ["compare", "?", "?"],
     "compare --out": ["compare", "L", "L", "--out", "?"],
-    "import": ["import", "?", "f.json"],
-    "import --recipe": ["import", "R", "f.json", "--recipe", "?"],
-    "import, a file": [
-        *("import", "R", "?", "--task", "gapft_demo", "--model-args", "pretrained=bundled:demo")
-    ],
-    "rejudge": ["rejudge", "?", "--verifier", "option_letter"],
-    "rejudge --out": ["rejudge", "L", "--verifier", "option_letter", "--out", "?"],
-    "rejudge --include-path": ["rejudge", "L", "--verifier", "math", "--include-path", "?"],
+    "compare --verifier": ["compare", "?", "--verifier", "option_letter"],
     "list --plugin": ["list", "plugins", "--plugin", "?"],
 }
 ODD_PATHS = (
@@ -981,7 +966,7 @@ VALID_PATHS = {
     "run --include-path": ("", ".", "..", "d", "/", "/proc"),
     "run --run-dir": ("nope.yaml",),
     "compare": ("/",),
-    "rejudge": ("/",),
+    "compare --verifier": ("/",),
 }
 
 
@@ -1001,7 +986,7 @@ RUN_MISTAKES: dict[str, dict[str, tuple[str, ...]]] = {
         "run RUN --only serach": ("serach", "'search'"),
         "run RUN --set search.kk=2": ("--set search.kk=2", "'search.k'"),
         "run RUN --condition nope": ("'nope'",),
-        "rejudge RUN --verifier math": ("RUN", "verifier.name"),
+        "compare RUN --verifier math": ("RUN", "verifier.name"),
         "verify RUN --plugin nope.py": ("nope.py",),
     },
 }

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from gapft_harness import decompose, open_run, pass_at_k
 from tests.kit.command import gapft
 from tests.kit.planted_run import (
     SEEDS,
@@ -26,10 +25,11 @@ from tests.kit.planted_run import (
     read_rows,
     write_planted_task,
 )
+from tests.kit.report_tables import find_row
 from tests.kit.searched_pool import list_selectors
 from tests.kit.selector_rows import ROWS
 from tests.kit.tampering import Rows, change_rows
-from tests.report.explorer.made import unpack_page
+from tests.presentation.exploring import unpack_page
 
 POOL, AUDIT = range(150), range(200, 300)
 SLOTS, REPLAY = 8, 3
@@ -250,11 +250,10 @@ def count_terms(trained: Path, states: dict[str, str], name: str, seed: int) -> 
 def test_results_have_equal_budgets_within_a_group(results: dict[str, Any]) -> None:
     for group in GROUPS:
         n = REPLAY + next(iter(group.values())).get("n", SLOTS)
-        for name in group:
-            for entry in results["conditions"][name]["seeds"].values():
-                budget = entry["budget"]
-                assert [budget[key] for key in ("n", "R", "N")] == [n, 2, 2 * n], name
-                assert budget["J"] == -(-2 * n // 3), name
+        for row in (row for row in results["seeds"] if row["condition"] in group):
+            sizes = [row[key] for key in ("slots", "repetitions", "exposures")]
+            assert sizes == [n, 2, 2 * n], row["label"]
+            assert row["steps"] == -(-2 * n // 3), row["label"]
     for contrast in results["contrasts"]:
         pair = {contrast["a"], contrast["b"]}
         assert contrast["matched_budget"] == any(pair <= group.keys() for group in GROUPS), pair
@@ -264,11 +263,11 @@ def test_results_count_tokens_and_problems(trained: Path, results: dict[str, Any
     for name in TRAINED:
         for seed in SEEDS:
             rows = read_selection(trained, name, seed)
-            budget = results["conditions"][name]["seeds"][str(seed)]["budget"]
+            budget = find_row(results["seeds"], condition=name, seed=seed)
             supervised = count_supervised_tokens(rows)
             prompts = sum(len(row["prompt_ids"]) for row in rows)
-            assert budget["L_supervised"] == 2 * supervised, name
-            assert budget["L"] == 2 * (supervised + prompts), name
+            assert budget["supervised_tokens"] == 2 * supervised, name
+            assert budget["tokens"] == 2 * (supervised + prompts), name
             assert budget["problems"] == len({row["problem_id"] for row in rows}), name
 
 
@@ -281,8 +280,8 @@ def test_results_count_unverified_examples(trained: Path, results: dict[str, Any
         for seed in SEEDS:
             rows = read_selection(trained, name, seed)
             failed = sum(status[r["problem_id"], r["response_index"]] != "pass" for r in rows)
-            entry = results["conditions"][name]["seeds"][str(seed)]
-            assert entry.get("unverified", 0) == failed, name
+            entry = find_row(results["seeds"], condition=name, seed=seed)
+            assert entry["unverified"] == failed, name
             assert (failed > 0) == (name in ("unverified", "wrong")), name
 
 
@@ -292,37 +291,27 @@ def test_change_of_every_seed_is_decomposed_exactly(
     """A(post) - A(source) = p_S κ_S + p_U κ_U - p_G ρ_G (Equation 9)."""
     sizes, n = Counter(states.values()), len(states)
     assert all(sizes[state] for state in "GSU")
-    assert results["source"]["states"] == {state: sizes[state] for state in "GSU"}
+    for state in "GSU":
+        row = find_row(results["states"], split="audit", state=state)
+        assert row["problems"] == sizes[state]
     source = Fraction(sizes["G"], n)
-    assert results["source"]["pass_at_1"] == float(source)
+    assert results["conditions"][0]["pass_at_1"] == float(source)
     for name in TRAINED:
         for seed in SEEDS:
             terms = count_terms(trained, states, name, seed)
-            entry = results["conditions"][name]["seeds"][str(seed)]
-            kappa_s, kappa_u = (Fraction(terms[state], sizes[state]) for state in "SU")
-            rho_g = Fraction(-terms["G"], sizes["G"])
-            rates = [entry[key] for key in ("kappa_S", "kappa_U", "rho_G")]
-            assert rates == [float(rate) for rate in (kappa_s, kappa_u, rho_g)], name
-            weighted = {
-                "S": Fraction(sizes["S"], n) * kappa_s,
-                "U": Fraction(sizes["U"], n) * kappa_u,
-                "G": -Fraction(sizes["G"], n) * rho_g,
-            }
-            assert entry["terms"] == {state: float(term) for state, term in weighted.items()}
+            row = find_row(results["seeds"], condition=name, seed=seed)
+            changes = [row[key] for key in ("corrected_s", "corrected_u", "regressed_g")]
+            assert changes == [terms["S"], terms["U"], -terms["G"]], name
             decided = read_passes(trained / f"decisions/{name}-seed{seed}.parquet")
             after = Fraction(sum(decided.values()), n)
-            assert sum(weighted.values()) == after - source
-            assert entry["pass_at_1"] == float(after)
-            counts = entry["counts"]
-            assert counts["correct"] - sizes["G"] == (
-                counts["S_corrected"] + counts["U_corrected"] - counts["G_regressed"]
-            )
+            assert Fraction(sum(terms.values()), n) == after - source
+            assert row["pass_at_1"] == float(after)
+            assert row["correct"] == sum(decided.values())
 
 
 def test_conditions_and_contrasts_are_means_over_seeds(
     trained: Path, results: dict[str, Any], states: dict[str, str]
 ) -> None:
-    decomposed = decompose(open_run(trained))
     means: dict[str, dict[str, Fraction]] = {"source": dict.fromkeys("SUG", Fraction(0))}
     for name in TRAINED:
         total = Counter[str]()
@@ -330,27 +319,27 @@ def test_conditions_and_contrasts_are_means_over_seeds(
             total.update(count_terms(trained, states, name, seed))
         decodes = len(SEEDS) * len(states)
         means[name] = {state: Fraction(total[state], decodes) for state in "SUG"}
-        entry = results["conditions"][name]
-        assert decomposed[name].terms.total == sum(means[name].values())
-        assert entry["terms"] == {state: float(means[name][state]) for state in "SUG"}
-        source = Fraction(results["source"]["states"]["G"], len(states))
+        terms = find_row(results["decomposition"], condition=name)
+        assert [terms[f"term_{s}"] for s in "SUG"] == [float(means[name][s]) for s in "SUG"]
+        source = Fraction([*states.values()].count("G"), len(states))
+        entry = find_row(results["conditions"], condition=name)
         assert entry["pass_at_1"] == float(source + sum(means[name].values()))
     pairs = {(contrast["a"], contrast["b"]) for contrast in results["contrasts"]}
     assert {("gapft", name) for name in TRAINED if name != "gapft"} <= pairs
     assert {(name, "source") for name in TRAINED} <= pairs
     for contrast in results["contrasts"]:
         a, b = means[contrast["a"]], means[contrast["b"]]
-        assert contrast["terms"] == {state: float(a[state] - b[state]) for state in "SUG"}
+        parts = [contrast[f"term_{state}"] for state in "SUG"]
+        assert parts == [float(a[state] - b[state]) for state in "SUG"]
         assert contrast["delta"] == float(sum(a.values()) - sum(b.values()))
-        low, high = contrast["ci95"]
-        assert low <= contrast["delta"] <= high
+        assert contrast["delta_low"] <= contrast["delta"] <= contrast["delta_high"]
 
 
 def test_pass_at_k_is_the_mean_over_all_subsets(trained: Path, results: dict[str, Any]) -> None:
     """The unbiased estimator against brute force, and its end: Pass@K is 1 - p_U at most."""
     passed = read_passes(trained / "audit/responses.parquet")
-    curve = results["source"]["pass_at_k"]
-    assert [int(k) for k in curve] == [1, 2, 4]
+    curve = {row["k"]: row["rate"] for row in results["curve"] if row["k"]}
+    assert [*curve] == [1, 2, 3, 4]
     for k, estimate in curve.items():
         outcomes = [
             any(subset)
@@ -359,7 +348,6 @@ def test_pass_at_k_is_the_mean_over_all_subsets(trained: Path, results: dict[str
         ]
         exact = Fraction(sum(outcomes), len(outcomes))
         assert estimate == float(exact)
-        assert pass_at_k(open_run(trained), int(k)).by_k == {int(k): exact}
 
 
 def test_trained_run_is_verified(task: PlantedTask, trained: Path) -> None:
@@ -368,9 +356,9 @@ def test_trained_run_is_verified(task: PlantedTask, trained: Path) -> None:
 
 def test_explorer_has_every_response(trained: Path) -> None:
     """The page holds the source's responses, those of every arm, and the samples, in full."""
-    index, texts = unpack_page((trained / "report/explorer.html").read_text("utf-8"))
+    index, texts = unpack_page(trained / "report/explorer.html")
     problems = {row["problem_id"]: row for row in read_rows(trained / "audit/problems.parquet")}
-    assert index["ids"] == [*problems]
+    assert [row["id"] for row in index["problems"]] == [*problems]
     responses = {
         (row["problem_id"], row["index"]): row["text"]
         for row in read_rows(trained / "audit/responses.parquet")
@@ -378,14 +366,18 @@ def test_explorer_has_every_response(trained: Path) -> None:
     decisions = [
         {
             row["problem_id"]: row["text"]
-            for row in read_rows(
-                trained / f"decisions/{model['condition']}-seed{model['seed']}.parquet"
-            )
+            for row in read_rows(trained / f"decisions/{condition}-seed{seed}.parquet")
         }
-        for model in index["models"]
+        for condition in TRAINED
+        for seed in SEEDS
     ]
-    assert len(decisions) == len(TRAINED) * len(SEEDS)
-    for name, (prompt, _, source, *others) in zip(index["ids"], texts, strict=True):
-        assert (prompt, source) == (problems[name]["prompt"], responses[name, -1])
-        samples = [responses[name, number] for number in range(K)]
-        assert others == [*(arm[name] for arm in decisions), *samples]
+    assert len(index["models"]) == 1 + len(decisions)
+    for name, item in zip(problems, texts, strict=True):
+        assert item["prompt"] == problems[name]["prompt"]
+        assert [response["text"] for response in item["responses"]] == [
+            responses[name, -1],
+            *(arm[name] for arm in decisions),
+        ]
+        assert [sample["text"] for sample in item["samples"]] == [
+            responses[name, number] for number in range(K)
+        ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -399,16 +399,22 @@ def test_unverified_samples_are_drawn_uniformly() -> None:
 def test_tokens_are_matched_by_exchanges_or_refused() -> None:
     """Solved problems of 10 and of 29 tokens against failures of 20, and only those of 10."""
 
-    def build(*lengths: int) -> Pool:
-        solved = [replace(plain_outcome("G"), lengths=(n,) * (K + 1)) for n in lengths]
-        return build_searched_pool([*solved, *(plain_outcome("S") for _ in range(10))]).pool
+    def build(solved: list[int], get_lengths: Callable[[int], dict[str, Any]]) -> Pool:
+        rows = [("G", n) for n in solved] + [("S", 20)] * 10
+        outcomes = [replace(plain_outcome(state), **get_lengths(n)) for state, n in rows]
+        return build_searched_pool(outcomes).pool
 
     params = {"states": "G", "tokens": 0.1}
-    for seed in range(20):
-        both = choose(build(*[10] * 20, *[29] * 20), "matched_strata", 10, seed, 0, params)
-        assert abs(compute_budget(both, repetitions=1).supervised_tokens - 210) <= 10.5
-    with pytest.raises(UserError, match="matched_strata"):
-        choose(build(*[10] * 20), "matched_strata", 10, 13, 0, params)
+    for get_lengths in (lambda n: {"lengths": (n,) * (K + 1)}, lambda n: {"prompt": n}):
+        for seed in range(20):
+            pool = build([10] * 20 + [29] * 20, get_lengths)
+            both = compute_budget(choose(pool, "matched_strata", 10, seed, 0, params))
+            gapft = compute_budget(choose(pool, "gapft", 10, seed))
+            for name in ("supervised_tokens", "tokens"):
+                expected = getattr(gapft, name)
+                assert abs(getattr(both, name) - expected) <= 0.05 * expected, name
+        with pytest.raises(UserError, match="matched_strata"):
+            choose(build([10] * 20, get_lengths), "matched_strata", 10, 13, 0, params)
 
 
 @given(searched_pools(SLOTS), SEEDS)

@@ -86,7 +86,7 @@ def test_wheel_and_sdist_are_complete(wheel):
         "gapft_harness/demo/code_policy/model.safetensors",
         "gapft_harness/plugins/selectors/evidence_states.py",
         "gapft_harness/recipes/demo.yaml",
-        "gapft_harness/report/rendering/templates/index.html.j2",
+        "gapft_harness/presentation/templates/page.html.j2",
         "gapft_harness/tasks/demo/pool.jsonl",
     } <= files
     (sdist,) = wheel.parent.glob("*.tar.gz")
@@ -121,12 +121,17 @@ class Environment:
         return run_outside([self.python, "-m", "lm_eval", *arguments], self.workdir, **environment)
 
 
-@pytest.fixture(scope="module")
-def installation(tmp_path_factory, workdir, wheel) -> Environment:
+def install(wheel: Path, folder: Path, workdir: Path) -> Environment:
     """Create an environment with the wheel installed."""
-    environment = Environment(tmp_path_factory.mktemp("wheel-env") / "env", workdir)
+    environment = Environment(folder, workdir)
     environment.pip("install", "--quiet", "--no-deps", "--no-index", wheel)
     return environment
+
+
+@pytest.fixture(scope="module")
+def installation(tmp_path_factory, workdir, wheel) -> Environment:
+    """The installed wheel; no test changes it."""
+    return install(wheel, tmp_path_factory.mktemp("wheel-env") / "env", workdir)
 
 
 def test_installs_package_and_one_pth(installation):
@@ -189,7 +194,8 @@ def test_startup_imports_no_module(installation):
     )
 
 
-def test_editable_install_and_uninstall(installation):
+def test_editable_install_and_uninstall(wheel, tmp_path, workdir):
+    installation = install(wheel, tmp_path / "env", workdir)
     installation.pip("uninstall", "--quiet", "--yes", "gapft-harness")
     assert installation.files() == installation.before
     installation.pip(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gapft_harness.core.records import Evidence, Example, Pool
-from gapft_harness.experiments.controls.search import find_differences
+from gapft_harness.experiments.controls.gold import find_differences
 from gapft_harness.stages.selection.choosing import build_example, group_by_state
 from tests.kit.searched_pool import choose
 from tests.pools import build_evidence

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.kit.command import succeed
+from tests.kit.report_tables import index_rows, read_results
 from tests.study_script import import_study
 
 MODEL = os.environ.get("GAPFT_REAL_MODEL", "")
@@ -72,10 +72,6 @@ def tables(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return study.load(folder)
 
 
-def read_results(run: Path) -> Any:
-    return json.loads((run / "report" / "results.json").read_text())
-
-
 def test_all_conditions_train_on_equal_budgets(run: Path, tables: Any) -> None:
     assert set(tables.conditions) == {*MATCHED, "all_verified"}
     budgets = {(tables.models[f"{name}-seed101"]["n"], tables.models[f"{name}-seed101"]["steps"])
@@ -87,15 +83,16 @@ def test_all_conditions_train_on_equal_budgets(run: Path, tables: Any) -> None:
 
 def test_tables_give_the_reports_figures(run: Path, tables: Any) -> None:
     results = read_results(run)
-    assert tables.passed["source"].mean() == pytest.approx(results["source"]["pass_at_1"])
-    for name, figures in results["conditions"].items():
-        assert tables.passed[name].mean() == pytest.approx(figures["pass_at_1"])
-    pairs = {(row["a"], row["b"]): row for row in results["contrasts"]}
+    for row in results["conditions"]:
+        assert tables.passed[row["condition"]].mean() == pytest.approx(row["pass_at_1"])
+    pairs = index_rows(results["contrasts"], "a", "b")
     assert len(pairs) == 7 * 6 / 2 + 7
     for (a, b), row in pairs.items():
         estimate = tables.change(a, b)
         assert estimate.value == pytest.approx(row["delta"])
-        assert [estimate.interval.low, estimate.interval.high] == pytest.approx(row["ci95"])
+        assert [estimate.estimate.low, estimate.estimate.high] == pytest.approx(
+            [row["delta_low"], row["delta_high"]]
+        )
         regressions = tables.estimate(
             lambda name: (tables.states == "G") & ~tables.passed[name], a, b, tables.ids
         )

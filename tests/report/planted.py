@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from gapft_harness.core.records import Arm, Budget
-from gapft_harness.experiments.allocation import AllocationPart, ExposedSeed, Exposures
+from gapft_harness.experiments.allocation import AllocationPart, ExposedProblem, Exposures
 from gapft_harness.report.reading.inputs import (
     PASS,
     STATUSES,
@@ -115,30 +115,26 @@ def build_arm(audit, condition, seed, flows=None, n=134):
     )
 
 
-def build_exposures(seeds, half=59, union=150, success=SUCCESS, replay=16):
+def build_exposures(seeds, half=59, union=150, success=SUCCESS):
     """Build each seed's halves, drawn from one pool; rates are as planted, up to rounding."""
 
     def outcomes(rng, rate):
         passed = np.arange(half) < round(half * min(1, max(0, rate + 0.03 * rng.standard_normal())))
-        return rng.permutation(np.where(passed, PASS, FAIL)).astype(np.uint8)
+        return rng.permutation(np.where(passed, "pass", "fail"))
 
-    seed_exposures = []
+    problems = []
     for seed in seeds:
         rng = np.random.default_rng([seed, 7])
         chosen = rng.permutation(union)[: 2 * half]
-        order = np.argsort(chosen)
         a_1, a_2, b_0, b_1 = (outcomes(rng, rate) for rate in success)
-        seed_exposures.append(
-            ExposedSeed(
-                seed=seed,
-                ids=np.array([f"pool-{i:04}" for i in chosen[order]]),
-                halves=np.repeat(["A", "B"], half)[order],
-                diffuse=np.concatenate([a_1, b_1])[order],
-                concentrated=np.concatenate([a_2, b_0])[order],
-                replay=replay,
+        diffuse, concentrated = np.concatenate([a_1, b_1]), np.concatenate([a_2, b_0])
+        for i in np.argsort(chosen):
+            name, selected = ("A", 2) if i < half else ("B", 0)
+            verdicts = str(diffuse[i]), str(concentrated[i])
+            problems.append(
+                ExposedProblem(seed, f"pool-{chosen[i]:04}", name, 1, selected, *verdicts)
             )
-        )
-    return Exposures("diffuse", "concentrated", tuple(seed_exposures))
+    return Exposures("diffuse", "concentrated", tuple(problems))
 
 
 def build_allocation_parts(exposures):

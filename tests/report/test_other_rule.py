@@ -1,4 +1,4 @@
-"""The verifier audit: the audit judged by a second rule, against counts by hand."""
+"""The audit judged by a second rule, against counts by hand."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from dataclasses import replace
 import pytest
 
 from gapft_harness.hooks.manager import Plugins, load_plugins
-from gapft_harness.report import document
-from gapft_harness.report.findings import computation
+from gapft_harness.report.document import build_page
+from gapft_harness.report.findings.computation import compute_findings
 from gapft_harness.report.reading.columns import PASS, codes
-from gapft_harness.report.rendering.markdown import render_markdown
-from gapft_harness.report.results import build_results
 from gapft_harness.stages.report import judge_by_other_rule
+from tests.kit.report_tables import build_results
 from tests.report import planted
 
 #: Responses to four problems with the answer B, and whether ``whole_response`` passes each.
@@ -43,50 +42,41 @@ def inputs():
     return replace(base, audit=audit, arms=arms, task=task)
 
 
-def build_results_with_rule(inputs, plugins=None):
-    with_rule = replace(inputs, other_rule=judge_by_other_rule(inputs, plugins or load_plugins()))
-    return with_rule, build_results(with_rule, computation.compute_findings(with_rule))
+def judge_again(inputs, plugins=None):
+    """Return the inputs with the verdicts of the other rule."""
+    return replace(inputs, other_rule=judge_by_other_rule(inputs, plugins or load_plugins()))
 
 
 def test_separates_format_drift_from_accuracy(inputs):
     """Three of four answers are right before and after; only their format differs."""
-    read, content = build_results_with_rule(inputs)
-    assert content["verifier_audit"] == {
-        "verifier": "option_letter",
-        "params": {"rule": "permissive"},
-        "permissive": True,
-        "source": {
-            "run_rule": 0.25, "other_rule": 0.75, "only_run_rule": 0, "only_other_rule": 2,
-            "unjudged": 0, "drift": 0.0, "invalid": 2, "invalid_opening_right": 2,
-        },
-        "conditions": {
-            "gapft": {
-                "run_rule": 5 / 8, "other_rule": 6 / 8, "only_run_rule": 0, "only_other_rule": 1,
-                "unjudged": 0, "drift": 1 / 8 - 2 / 4, "invalid": 2, "invalid_opening_right": 1,
-            }
-        },
-        "contrasts": content["verifier_audit"]["contrasts"],
+    results = build_results(judge_again(inputs))
+    source, gapft = results["other_rule"]
+    expected = {
+        "model": "source", "run_rule": 0.25, "other_rule": 0.75, "only_run_rule": 0,
+        "only_other_rule": 2, "unjudged": 0, "disagreement": 0.5, "drift": 0.0, "invalid": 2,
+        "invalid_share": 0.5, "invalid_opening_right": 2,
     }  # fmt: skip
-    (contrast,) = content["verifier_audit"]["contrasts"]
+    assert source == {"label": "source, greedy", **expected}
+    assert gapft == {
+        "label": "GapFT", "model": "gapft", "run_rule": 5 / 8, "other_rule": 6 / 8,
+        "only_run_rule": 0, "only_other_rule": 1, "unjudged": 0, "disagreement": 1 / 8,
+        "drift": 1 / 8 - 2 / 4, "invalid": 2, "invalid_share": 2 / 8, "invalid_opening_right": 1,
+    }  # fmt: skip
+    (contrast,) = results["other_rule_contrasts"]
     assert (contrast["a"], contrast["b"]) == ("gapft", "source")
     assert (contrast["run_rule"], contrast["other_rule"]) == (3 / 8, 0)
-    low, high = contrast["other_rule_ci95"]
-    assert low <= 0 <= high
-    page = render_markdown(
-        "", "", document.build_sections(read, computation.compute_findings(read))
-    )
-    assert "| source, greedy | 25.0% | 75.0% | 0 | 2 | 50.0% |" in page
-    assert "| GapFT | 62.5% | 75.0% | 0 | 1 | 12.5% | −37.5 |" in page
+    assert contrast["other_rule_low"] <= 0 <= contrast["other_rule_high"]
 
 
 def test_equal_verdicts_give_equal_contrasts(inputs):
     """A rule with equal verdicts gives the report's own intervals, from the same replicates."""
-    read, _ = build_results_with_rule(inputs)
-    arms = {arm.arm.name: arm.deployed.statuses for arm in read.arms}
-    same = replace(read.other_rule, source=read.audit.deployed.statuses, arms=arms)
-    content = build_results(replace(read, other_rule=same), computation.compute_findings(read))
-    (own,), (other,) = content["contrasts"], content["verifier_audit"]["contrasts"]
-    assert (other["other_rule"], other["other_rule_ci95"]) == (own["delta"], own["ci95"])
+    read = judge_again(inputs)
+    statuses = {arm.arm.name: arm.deployed.statuses for arm in read.arms}
+    statuses["source"] = read.audit.deployed.statuses
+    same = replace(read, other_rule=replace(read.other_rule, statuses=statuses))
+    (contrast,) = build_results(same)["other_rule_contrasts"]
+    for end in ("", "_low", "_high"):
+        assert contrast[f"other_rule{end}"] == contrast[f"run_rule{end}"]
 
 
 @pytest.mark.parametrize(
@@ -105,12 +95,11 @@ def test_reads_opening_letter(text, letter):
 def test_falls_back_to_stricter_rule(inputs):
     task = {**inputs.task, "verifier_params": {"rule": "first_explicit"}}
     audit = planted.replace_decodes(inputs.audit, statuses=build_status_codes((1, 1, 1, 0)))
-    explicit = replace(inputs, task=task, audit=audit)
-    _, content = build_results_with_rule(explicit)
-    audit = content["verifier_audit"]
-    assert (audit["permissive"], audit["params"]) == (False, {"rule": "whole_response"})
-    assert (audit["source"]["run_rule"], audit["source"]["other_rule"]) == (0.75, 0.25)
-    assert audit["source"]["only_run_rule"] == 2
+    explicit = judge_again(replace(inputs, task=task, audit=audit))
+    rule = explicit.other_rule
+    assert (rule.permissive, rule.params) == (False, {"rule": "whole_response"})
+    source = build_results(explicit)["other_rule"][0]
+    assert (source["run_rule"], source["other_rule"], source["only_run_rule"]) == (0.75, 0.25, 2)
 
 
 @pytest.mark.parametrize(
@@ -118,34 +107,32 @@ def test_falls_back_to_stricter_rule(inputs):
     [("program_tests", None), ("contains", None), ("option_letter", Plugins([]))],
 )
 def test_reports_why_no_other_rule_exists(inputs, verifier, plugins):
-    task = {**inputs.task, "verifier": verifier}
-    read, content = build_results_with_rule(replace(inputs, task=task), plugins)
-    assert verifier in content["verifier_audit"]["none"]
-    assert content["verifier_audit"]["none"] in render_markdown(
-        "", "", document.build_sections(read, computation.compute_findings(read))
-    )
+    read = judge_again(replace(inputs, task={**inputs.task, "verifier": verifier}), plugins)
+    page = build_page(read, compute_findings(read))
+    assert "other_rule" not in page.list_results()
+    (section,) = (section for section in page.sections if "another rule" in section.title)
+    assert verifier in section.text[0]
 
 
 def test_math_agrees_with_boxed_math():
     inputs = planted.build_inputs(conditions=("gapft",), seeds=(13,), sizes=(3, 2, 2))
     rule = judge_by_other_rule(inputs, load_plugins())
     assert (rule.name, rule.permissive) == ("math", True)
-    assert ((rule.source == PASS) == inputs.audit.deployed.passed).all()
+    assert ((rule.statuses["source"] == PASS) == inputs.audit.deployed.passed).all()
 
 
 def test_excludes_and_counts_unjudged_responses(inputs):
     """A timeout is not an answer format."""
     rule = judge_by_other_rule(inputs, load_plugins())
-    late = {name: codes_of_arm.copy() for name, codes_of_arm in rule.arms.items()}
-    for codes_of_arm in late.values():
-        codes_of_arm[0] = codes(["timeout"])[0]
-    read = replace(inputs, other_rule=replace(rule, arms=late))
-    audit = build_results(read, computation.compute_findings(read))["verifier_audit"]
-    gapft = audit["conditions"]["gapft"]
-    assert (gapft["unjudged"], audit["source"]["unjudged"]) == (2, 0)
+    late = {name: statuses.copy() for name, statuses in rule.statuses.items()}
+    for name in late.keys() - {"source"}:
+        late[name][0] = codes(["timeout"])[0]
+    source, gapft = build_results(replace(inputs, other_rule=replace(rule, statuses=late)))[
+        "other_rule"
+    ]
+    assert (gapft["unjudged"], source["unjudged"]) == (2, 0)
     assert (gapft["run_rule"], gapft["other_rule"]) == (3 / 6, 4 / 6)
     assert (gapft["only_run_rule"], gapft["only_other_rule"]) == (0, 1)
-    lost = {name: codes(["error"] * 4) for name in rule.arms}
-    read = replace(inputs, other_rule=replace(rule, arms=lost))
-    audit = build_results(read, computation.compute_findings(read))["verifier_audit"]
-    assert "none" in audit
+    lost = {name: codes(["error"] * 4) for name in rule.statuses}
+    results = build_results(replace(inputs, other_rule=replace(rule, statuses=lost)))
+    assert "other_rule" not in results

@@ -1,160 +1,136 @@
-"""Findings on adapter scaling: exact means, counts, independence of order."""
+"""Tables on adapter scaling: exact means, counts, independence of order."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
+import pytest
 
 from gapft_harness.core.records import Arm
-from gapft_harness.experiments.scaling.job import CalibratedScale, ScaleChoice
-from gapft_harness.experiments.scaling.report import (
-    ScaledArm,
-    ScaledRun,
-    build_blocks,
-    build_content,
-    compute_scaling,
-)
+from gapft_harness.experiments.scaling.job import choose_arm_scale
+from gapft_harness.experiments.scaling.report import ScaledArm, ScaledRun, build_tables
+
+Rows = list[dict[str, Any]]
+
+
+def build_choice(scale: float) -> dict[str, Any]:
+    """Build the content of a scaling.json, for a rule that accepts every scale."""
+    solved = np.arange(100) < 60
+    return {**choose_arm_scale(solved, [solved] * 4, 0.05, 0.10), "scale": scale}
 
 
 def build_checkpoint(arm: Arm, source: np.ndarray, lost: int, scale: float) -> ScaledArm:
     """Build an arm that loses ``lost`` solved problems at scale 1, half of them at 0.75."""
-    trained, fixed = source.copy(), source.copy()
+    trained, fixed, low = source.copy(), source.copy(), source.copy()
     solved, wrong = np.flatnonzero(source), np.flatnonzero(~source)
     for passed, share in ((trained, 2), (fixed, 1)):
         passed[solved[: lost * share // 2]] = False
         passed[wrong[: len(wrong) * share // 2]] = True
-    half = source.copy()
-    half[wrong[: len(wrong) // 4]] = True
-    by_scale = {0.0: source, 0.25: half, 0.5: half, 0.75: fixed, 1.0: trained}
-    scales = tuple(CalibratedScale(s, 0, 0.0, 0.05) for s in (0.25, 0.5, 0.75, 1.0))
-    choice = ScaleChoice(scale, 0.05, 0.10, 100, 60, scales)
-    return ScaledArm(arm, choice, trained, fixed, by_scale[scale])
+    low[wrong[: len(wrong) // 4]] = True
+    chosen = {0.0: source, 0.25: low, 0.5: low, 0.75: fixed, 1.0: trained}[scale]
+    passed_by_scale = {"source": source, "trained": trained, "fixed": fixed, "chosen": chosen}
+    return ScaledArm(arm, build_choice(scale), passed_by_scale)
 
 
 def build_run(name: str, chosen: dict[str, tuple[int, float]], solved: int = 50) -> ScaledRun:
     """Build a run; ``chosen`` has the problems lost at scale 1 and the chosen scale of each arm."""
     source = np.arange(100) < solved
-    arms = [Arm(arm.split("-")[0], int(arm.split("-")[1])) for arm in chosen]
-    checkpoints = tuple(
-        build_checkpoint(arm, source, lost, scale)
-        for arm, (lost, scale) in zip(arms, chosen.values(), strict=True)
-    )
+    checkpoints = [
+        build_checkpoint(Arm(arm.split("-")[0], int(arm.split("-")[1])), source, lost, scale)
+        for arm, (lost, scale) in chosen.items()
+    ]
     states = np.where(source, "G", np.where(np.arange(100) % 2, "S", "U"))
-    return ScaledRun(name, np.array([f"p{i:03}" for i in range(100)]), source, states, checkpoints)
+    return ScaledRun(name, np.array([f"p{i:03}" for i in range(100)]), states, tuple(checkpoints))
+
+
+def build_rows(*runs: ScaledRun, replicates: int = 20, pooled: bool = False) -> dict[str, Rows]:
+    tables = build_tables(runs, replicates, 0, pooled=pooled)
+    return {table.name: table.list_entries() for table in tables}
 
 
 def test_loss_equal_to_tolerance_is_not_above() -> None:
     """5 of 50 is 10%; 6 of 50 is more; the fixed scale loses half as many."""
-    scaling = compute_scaling([build_run("r", {"a-1": (5, 1.0), "a-2": (6, 0.75)})], 20, 0)
-    environment = scaling.environments["r/a"]
-    assert (environment.above_before, environment.above_after) == (1, 0)
-    assert [c.before.rho_g for c in scaling.checkpoints] == [Fraction(1, 10), Fraction(6, 50)]
-    assert [c.after.rho_g for c in scaling.checkpoints] == [Fraction(1, 10), Fraction(3, 50)]
+    tables = build_rows(build_run("r", {"a-1": (5, 1.0), "a-2": (6, 0.75)}))
+    (environment,) = tables["scaling_environments"]
+    assert (environment["above_before"], environment["above_after"]) == (1, 0)
+    assert [row["rho_G_before"] for row in tables["scaling"]] == [5 / 50, 6 / 50]
+    assert [row["rho_G_after"] for row in tables["scaling"]] == [5 / 50, 3 / 50]
+
+
+def test_checkpoints_have_calibration_and_audit_counts() -> None:
+    run = build_run("r", {"a-1": (6, 0.75)})
+    (row,) = build_rows(run)["scaling"]
+    assert (row["calibration_problems"], row["calibration_solved"]) == (100, 60)
+    assert (row["audit_solved"], row["audit_lost_before"], row["audit_lost_after"]) == (50, 6, 3)
+    assert row["pass_at_1_source"] == 0.5
+    assert row["pass_at_1_trained"] == (50 - 6 + 50) / 100
+    assert row["pass_at_1_fixed"] == row["pass_at_1_chosen"] == (50 - 3 + 25) / 100
+    assert (row["kappa_S_before"], row["kappa_U_before"]) == (1, 1)
+    bounds = build_rows(run)["scaling_bounds"]
+    assert [bound["scale"] for bound in bounds] == [0.25, 0.5, 0.75, 1.0]
+    assert {(bound["solved"], bound["lost"], bound["rho_G"]) for bound in bounds} == {(60, 0, 0)}
 
 
 def test_environments_have_equal_weight() -> None:
     """Environments with three seeds and with one seed have the same weight."""
     three_seeds = build_run("one", {"a-1": (4, 1.0), "a-2": (4, 1.0), "a-3": (4, 1.0)})
     one_seed = build_run("two", {"a-1": (0, 0.0)})
-    mean = compute_scaling([three_seeds, one_seed], 20, 0, pooled=True).mean
-    assert mean is not None
+    mean, *_ = build_rows(three_seeds, one_seed, pooled=True)["scaling_environments"]
+    assert mean["environment"] == "mean"
     gain = Fraction(50 - 4, 100)
-    assert mean.comparisons["source"].mean == gain / 2
-    assert mean.comparisons["fixed"].mean == (gain - Fraction(25 - 2, 100) - Fraction(25, 100)) / 2
-    assert mean.comparisons["trained"].mean == (0 - Fraction(50, 100)) / 2
-    assert mean.count_by_scale == {0.0: 1, 0.25: 0, 0.5: 0, 0.75: 0, 1.0: 3}
-
-
-def build_shifted_arm(
-    arm: Arm, source: np.ndarray, gained: int, lost: int, scale: float
-) -> ScaledArm:
-    """Build an arm that gains failures at its chosen scale and loses problems at scale 1."""
-    chosen, trained = source.copy(), source.copy()
-    chosen[np.flatnonzero(~source)[:gained]] = True
-    trained[np.flatnonzero(source)[:lost]] = False
-    scales = tuple(CalibratedScale(s, 0, 0.0, 0.05) for s in (0.25, 0.5, 0.75, 1.0))
-    choice = ScaleChoice(scale, 0.05, 0.10, 100, 60, scales)
-    return ScaledArm(arm, choice, trained, source, chosen)
+    assert mean["against_source"] == float(gain / 2)
+    fixed = (gain - Fraction(25 - 2, 100) - Fraction(25, 100)) / 2
+    assert mean["against_fixed"] == float(fixed)
+    assert mean["against_trained"] == (0 - 0.5) / 2
+    assert mean["checkpoints"] == 4
+    assert (mean["scale_0"], mean["scale_0.25"], mean["scale_1"]) == (1, 0, 3)
 
 
 def test_eight_environments_with_24_checkpoints_as_in_paper() -> None:
-    """Two tasks, two models, two budgets, three seeds each.
-
-    In the paper 17 checkpoints choose scale 1, six 0.75, one 0.5; four lose over 10% before.
-    """
+    """17 checkpoints choose scale 1, six 0.75, one 0.5; four lose over 10% before scaling."""
     scales = iter([1.0] * 17 + [0.75] * 6 + [0.5])
-    losses = iter([6] * 4 + [5] * 20)  # of 50 solved problems
-    gains = {"uniform": (0, 10, 20, 30), "uniform_4": (0, 10, 20, 50)}
+    losses = iter([0] * 17 + [6] * 4 + [4] * 3)  # of 50 solved problems; half of them at 0.75
     runs = []
-    for number, size in enumerate((100, 100, 200, 400)):  # audits of different sizes
-        source = np.arange(size) < 50
-        states = np.where(source, "G", np.where(np.arange(size) % 2, "S", "U"))
-        arms = []
-        for condition, shares in gains.items():
-            gained = shares[number] * size // 100
-            arms += [
-                build_shifted_arm(Arm(condition, seed), source, gained, next(losses), next(scales))
-                for seed in (13, 21, 42)
-            ]
-        ids = np.array([f"p{i:03}" for i in range(size)])
-        runs.append(ScaledRun(f"run{number}", ids, source, states, tuple(arms)))
-    scaling = compute_scaling(runs, 400, 0, pooled=True)
-    mean = scaling.mean
-    assert mean is not None
-    assert (len(mean.environments), mean.n_checkpoints) == (8, 24)
-    assert mean.count_by_scale == {0.0: 0, 0.25: 0, 0.5: 1, 0.75: 6, 1.0: 17}
-    assert (mean.above_before, mean.above_after) == (4, 0)
-    # of 100, 100, 200 and 400 problems: (0 + 10 + 20 + 30 + 0 + 10 + 20 + 50) / 8 points
-    assert mean.comparisons["source"].mean == Fraction(140, 800)
-    assert build_content(scaling)["mean"]["against_source"]["mean"] == 0.175
-    alone = scaling.environments["run3/uniform_4"]
-    assert (alone.n_checkpoints, alone.comparisons["source"].mean) == (3, Fraction(1, 2))
+    for number in range(4):
+        chosen = {
+            f"{condition}-{seed}": (next(losses), next(scales))
+            for condition in ("uniform", "half")
+            for seed in (13, 21, 42)
+        }
+        runs.append(build_run(f"run{number}", chosen))
+    mean, *others = build_rows(*runs, replicates=400, pooled=True)["scaling_environments"]
+    assert len(others) == 8
+    assert mean["checkpoints"] == 24
+    assert [mean[f"scale_{scale:g}"] for scale in (0, 0.25, 0.5, 0.75, 1)] == [0, 0, 1, 6, 17]
+    assert (mean["above_before"], mean["above_after"]) == (4, 0)
+    for key in ("against_source", "against_fixed", "against_trained"):
+        assert mean[key] == pytest.approx(sum(row[key] for row in others) / 8)
+        assert mean[f"{key}_low"] <= mean[key] <= mean[f"{key}_high"]
 
 
 def test_interval_of_mean_resamples_environments() -> None:
     """Two environments without other variance: a replicate's mean is the mean of two draws."""
     low, high = build_run("low", {"a-1": (0, 0.0)}), build_run("high", {"a-1": (0, 1.0)}, solved=0)
-    mean = compute_scaling([low, high], 2000, 0, pooled=True).mean
-    assert mean is not None
-    assert mean.comparisons["source"].mean == Fraction(1, 2)
-    interval = mean.comparisons["source"].interval
-    assert (interval.low, interval.high) == (0.0, 1.0)
-
-
-def test_copied_adapter_counts_once() -> None:
-    run = build_run("r", {"a-1": (0, 1.0), "a-2": (0, 1.0), "b-1": (0, 1.0)})
-    copied = replace(run.checkpoints[2], is_copy=True)
-    scaling = compute_scaling([replace(run, checkpoints=(*run.checkpoints[:2], copied))], 20, 0)
-    assert len(scaling.distinct_checkpoints) == 2
-    assert scaling.environments["r/b"].n_checkpoints == 1
+    mean, *_ = build_rows(low, high, replicates=2000, pooled=True)["scaling_environments"]
+    assert mean["against_source"] == 0.5
+    assert (mean["against_source_low"], mean["against_source_high"]) == (0.0, 1.0)
 
 
 def test_source_without_solved_problems_has_no_rate() -> None:
-    scaling = compute_scaling([build_run("r", {"a-1": (0, 0.5)}, solved=0)], 20, 0)
-    assert build_content(scaling)["checkpoints"][0]["audit"]["rho_G"] == {
-        "before": None,
-        "after": None,
-    }
-    assert scaling.environments["r/a"].above_before == 0
-    assert len(build_blocks(scaling)) == 6
+    tables = build_rows(build_run("r", {"a-1": (0, 0.5)}, solved=0))
+    (row,) = tables["scaling"]
+    assert (row["rho_G_before"], row["rho_G_after"]) == (None, None)
+    assert tables["scaling_environments"][0]["above_before"] == 0
 
 
-def test_run_order_does_not_change_results() -> None:
+def test_order_of_runs_and_other_conditions_do_not_matter() -> None:
+    first = {"a-1": (3, 1.0), "a-2": (8, 0.5)}
     runs = [
-        build_run("x", {"a-1": (3, 1.0), "a-2": (8, 0.5), "b-1": (2, 0.75), "b-2": (1, 0.0)}),
+        build_run("x", {**first, "b-1": (2, 0.75), "b-2": (1, 0.0)}),
         build_run("y", {"a-1": (5, 0.75), "a-2": (0, 1.0)}, solved=40),
     ]
-    forward, backward = (compute_scaling(order, 30, 0, pooled=True) for order in (runs, runs[::-1]))
-    assert build_content(forward) == build_content(backward)
-
-
-def test_added_condition_does_not_change_others() -> None:
-    alone = compute_scaling([build_run("x", {"a-1": (3, 1.0), "a-2": (8, 0.5)})], 50, 0)
-    both = compute_scaling(
-        [build_run("x", {"a-1": (3, 1.0), "a-2": (8, 0.5), "b-1": (2, 0.75), "b-2": (1, 0.0)})],
-        50,
-        0,
-    )
-    assert both.environments["x/a"] == alone.environments["x/a"]
+    assert build_rows(*runs, pooled=True) == build_rows(*reversed(runs), pooled=True)
+    alone = build_rows(build_run("x", first))["scaling_environments"]
+    assert build_rows(runs[0])["scaling_environments"][0] == alone[0]

@@ -52,27 +52,24 @@ def write_selection(folder, trained, rows):
 
 def write_exposures(folder, inputs):
     """Write selections and decisions of the two compared conditions, as the stages do."""
-    exposures, arms = (
-        inputs.find_part_data("allocation"),
-        {exposed.arm.name: exposed for exposed in inputs.arms},
-    )
-    for exposed in exposures.seeds:
-        in_a, in_b = (exposed.ids[exposed.halves == half].tolist() for half in "AB")
-        replay = [
-            build_example(f"solved{i}", "G", response_index=-1) for i in range(exposed.replay)
+    problems = inputs.find_part_data("allocation").problems
+    for trained in inputs.arms:
+        condition = trained.arm.condition
+        exposed = [problem for problem in problems if problem.seed == trained.arm.seed]
+        rows = [
+            build_example(problem.problem_id, "S")
+            for problem in exposed
+            for _ in range(getattr(problem, f"selected_{condition}"))
         ]
-        for name, chosen, statuses in (
-            (exposures.diffuse, [*in_a, *in_b], exposed.diffuse),
-            (exposures.concentrated, in_a * 2, exposed.concentrated),
-        ):
-            rows = [*(build_example(i, "S") for i in chosen), *replay]
-            write_selection(folder, arms[f"{name}-seed{exposed.seed}"], rows)
-            decisions = [
-                build_response(i, -1, "", STATUSES[code])
-                for i, code in zip(exposed.ids.tolist(), statuses, strict=True)
-            ]
-            path = folder / f"decisions/{name}-seed{exposed.seed}.exposed.parquet"
-            write_rows(path, decisions, response_schema())
+        replay = range(trained.budget.n - len(exposed))
+        rows += [build_example(f"solved{i}", "G", response_index=-1) for i in replay]
+        write_selection(folder, trained, rows)
+        decisions = [
+            build_response(problem.problem_id, -1, "", getattr(problem, f"verdict_{condition}"))
+            for problem in exposed
+        ]
+        path = folder / f"decisions/{trained.arm.name}.exposed.parquet"
+        write_rows(path, decisions, response_schema())
 
 
 def write_run(folder, inputs):

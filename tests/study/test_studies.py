@@ -1,27 +1,30 @@
-"""Studies of complete runs: their report, rejected inputs, and verify."""
+"""Studies of complete runs: their report, rejected inputs, remaining work, and verify."""
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.recipe.bundled import (
-    find_recipe,
-    list_bundled_recipes,
-    list_bundled_studies,
-)
+from gapft_harness.recipe.bundled import find_recipe, list_bundled_recipes, list_bundled_studies
+from gapft_harness.recipe.reading import check_recipe
+from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.tables import response_schema
-from gapft_harness.study.driver import describe_study, read_recipes, run_study
-from gapft_harness.study.protocol import require_one_protocol
+from gapft_harness.study.driver import describe_study, run_study
+from gapft_harness.study.protocol import require_equal, select_recipe_protocol
 from gapft_harness.study.recipe import read_study
 from gapft_harness.study.verify import verify_study
 from tests.kit.command import succeed
 from tests.report.written_run import build_response, write_rows
 from tests.study.sealed import (
     build_cell,
+    build_recipe,
     read_results,
     run_planted_study,
     update_recorded_hash,
@@ -30,153 +33,255 @@ from tests.study.sealed import (
 )
 
 
-def test_writes_study_of_existing_runs(folder):
+def list_report_differences(folder: Path) -> list[str]:
+    """List the files of a study's report that differ; the planted runs have no task to verify."""
+    differences = verify_study(folder / "study").differences
+    return [line.partition(":")[0] for line in differences if line.startswith("report")]
+
+
+def replace_run(folder: Path, name: str, number: int, **changes: Any) -> None:
+    """Write the run ``runs/NAME`` again, with changes of its recipe."""
+    shutil.rmtree(folder / "runs" / name)
+    write_run_directory(folder / "runs" / name, build_cell(number), **changes)
+
+
+def resolve_planted_recipe(cell: str, **changes: Any) -> Recipe:
+    """Resolve the recipe of a cell: A is run as ``runs/a``, B as ``runs/b``."""
+    return check_recipe(build_recipe(build_cell("AB".index(cell)), **changes), "planted")
+
+
+# The report
+
+
+def test_writes_study_of_existing_runs(folder: Path) -> None:
+    write_study_file(
+        description="Two models.",
+        notes=["A remark."],
+        paper={"Table 1": {"gapft minus source.delta": 6.37}},
+    )
     page = run_planted_study(folder)
     assert page == folder / "study/report/index.html"
     results = read_results(folder)
-    assert results["whole"]
-    assert "scaling" not in results
-    assert list(results["cells"]) == ["A", "B / b"]
-    assert {p.name for p in page.parent.iterdir()} == {
-        "index.html", "report.md", "results.json", "tables", "figures"
-    }  # fmt: skip
-    decided = [name for name in results["cells"]["A"]["files"] if name.startswith("decisions/")]
-    assert len(decided) == 12
-    text = (page.parent / "report.md").read_text()
-    for title in (
-        "Main comparison", "Equal-weight means", "Where the change comes from", "Training budgets",
-        "What one decode is worth", "Share of a larger budget's gain", "Cells", "Settings",
-    ):  # fmt: skip
-        assert f"## {title}" in text
+    assert [row["state"] for row in results["cells"]] == ["complete"] * 2
+    assert [row["cell"] for row in results["conditions"]][::5] == ["A", "B / b"]
+    decided = [row["file"] for row in results["cell_files"] if row["cell"] == "A"]
+    assert sum(file.startswith("decisions/") for file in decided) == 12
+    gain = next(row for row in results["means"] if (row["a"], row["b"]) == ("gapft", "source"))
+    assert gain["delta_low"] < gain["delta"] < gain["delta_high"]
+    assert gain["printed"] == "delta +6.37 (Table 1)"
+    assert [row["b"] for row in results["means"] if row["matched_budget"]] == ["uniform", "replay"]
+    text = (page.parent / "index.md").read_text()
+    for part in ("Two models.", "A remark.", "all verified \\*", "equal weights", "## Cells"):
+        assert part in text
+    assert (page.parent / "figures/forest.svg").is_file()
     before = page.read_bytes()
     assert run_planted_study(folder).read_bytes() == before
 
 
-def test_reports_missing_seed_and_omits_means(folder):
+def test_incomplete_cell_omits_means(folder: Path) -> None:
     (folder / "runs/b/decisions/uniform-seed21.parquet").unlink()
-    with pytest.raises(GapftError, match=r"1 of 2 cells(.|\n)*B / b: no decisions of uniform under "
-                       r"seed 21") as error:  # fmt: skip
+    with pytest.raises(GapftError, match=r"1 of 2 (.|\n)*B / b: .*uniform-seed21") as error:
         run_planted_study(folder)
     assert error.value.exit_status == 1
     results = read_results(folder)
-    assert (results["whole"], results["means"]) == (False, None)
-    assert results["cells"]["B / b"]["lacks"] == ["no decisions of uniform under seed 21"]
-    text = (folder / "study/report/report.md").read_text()
-    assert "B / b: no decisions of uniform under seed 21" in text
-    assert "Not available: some cells are incomplete" in text
-    assert "| B / b | – | – | – | – | – | – | – |" in text
-    verification = verify_study(folder / "study")
-    assert not [line for line in verification.differences if line.startswith("report/")]
+    assert "means" not in results
+    first, second = results["cells"]
+    assert (first["state"], second["model"]) == ("complete", None)
+    assert "uniform-seed21" in second["state"]
+    assert "uniform-seed21" in results["warnings"][0]
+    assert list_report_differences(folder) == []
 
 
-def test_reports_missing_seed_and_condition(folder):
-    write_study_file(seeds=[13, 42], conditions=["gapft", "uniform", "random"])
-    with pytest.raises(GapftError, match="A: it has no condition random; no decisions of every "
-                       "condition under seed 42"):  # fmt: skip
-        run_planted_study(folder)
+def test_names_with_dollars_and_unicode_are_drawn(folder: Path) -> None:
+    write_study_file(cells={r"A $\bad{ x$": {"run": "runs/a"}, "$5 … $6": {"run": "runs/b"}})
+    run_planted_study(folder)
 
 
-@pytest.mark.parametrize("table", ["decisions", "selections"])
-def test_reports_edited_cell_and_omits_means(folder, table):
-    tables = folder / "runs/a" / table
-    other = (tables / "gapft-seed21.parquet").read_bytes()
-    (tables / "gapft-seed13.parquet").write_bytes(other + b" ")
-    with pytest.raises(GapftError, match=r"A: .*gapft-seed13.parquet: was changed after it was"):
-        run_planted_study(folder)
-    assert read_results(folder)["means"] is None
+# Rejected cells
 
 
-def test_rejects_recorded_decisions_on_other_audit(folder):
+def miss_condition(folder: Path) -> None:
+    write_study_file(conditions=["gapft", "uniform", "random"])
+
+
+def miss_seed(folder: Path) -> None:
+    write_study_file(seeds=[13, 42])
+
+
+def edit_decisions(folder: Path) -> None:
+    path = folder / "runs/a/decisions/gapft-seed13.parquet"
+    path.write_bytes(path.read_bytes() + b" ")
+
+
+def edit_selection(folder: Path) -> None:
+    path = folder / "runs/a/selections/gapft-seed13.parquet"
+    path.write_bytes(path.read_bytes() + b" ")
+
+
+def edit_recipe(folder: Path) -> None:
+    path = folder / "runs/a/recipe.yaml"
+    path.write_text(path.read_text().replace("pretrained: planted", "pretrained: other"))
+
+
+def decide_other_problems(folder: Path) -> None:
     rows = [build_response(f"elsewhere-{i}", -1, "", "pass") for i in range(68)]
     file = "decisions/uniform-seed13.parquet"
-    write_rows(folder / "runs/b" / file, rows, response_schema())
-    update_recorded_hash(folder / "runs/b", file)
-    with pytest.raises(GapftError, match="other problems than the audit"):
-        run_planted_study(folder)
+    write_rows(folder / "runs/a" / file, rows, response_schema())
+    update_recorded_hash(folder / "runs/a", file)
+
+
+def damage_manifest(folder: Path) -> None:
+    path = folder / "runs/a/manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"budgets": 7}))
 
 
 @pytest.mark.parametrize(
-    ("section", "value", "difference"),
+    ("change", "fault"),
     [
-        ("search", {"k": 4, "temperature": 1.0}, r"search.temperature 0.7 → 1.0"),
-        (
-            "training",
-            {"learning_rate": 1e-4},
-            r"training.learning_rate 5e-05 → 0.0001",
-        ),
-        ("budget", {"replay": 3}, r"budget.replay 0 → 3"),
-        ("statistics", {"replicates": 100}, r"statistics.replicates 200 → 100"),
-        (
-            "conditions",
-            {"gapft": {}, "replay": {}, "all_verified": {}, "uniform": {"n": 7}},
-            r"conditions.uniform.n not set → 7",
-        ),
+        (miss_condition, "random"),
+        (miss_seed, "42"),
+        (edit_decisions, r"gapft-seed13\.parquet"),
+        (edit_selection, r"selections/gapft-seed13\.parquet"),
+        (edit_recipe, r"model\.args\.pretrained"),
+        (decide_other_problems, "uniform-seed13"),
+        (damage_manifest, "cannot be read"),
     ],
 )
-def test_rejects_different_protocols_before_writing(folder, section, value, difference):
-    shutil.rmtree(folder / "runs/b")
-    write_run_directory(folder / "runs/b", build_cell(1), **{section: value})
-    with pytest.raises(UserError, match=rf"'A' → 'B / b': {difference}"):
+def test_unusable_run_is_an_incomplete_cell(folder: Path, change: Any, fault: str) -> None:
+    change(folder)
+    with pytest.raises(GapftError, match=rf"  A: .*{fault}") as error:
+        run_planted_study(folder)
+    assert error.value.exit_status == 1
+    assert "means" not in read_results(folder)
+
+
+MODEL = {"args": {"pretrained": "planted"}}
+OWN_N = {"gapft": {}, "replay": {}, "all_verified": {}, "uniform": {"n": 7}}
+OWN_SETTINGS = {
+    "search": {"k": 4, "chunk": 9, "max_gen_toks": 7},
+    "training": {"gradient_checkpointing": True},
+    "verifier": {"params": {"rule": "x"}},
+}
+TWO_TOKENS = {"model": {**MODEL, "start_tokens": 2}}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "difference"),
+    [
+        ({}, {"search": {"k": 4, "temperature": 1.0}}, "search.temperature 0.7 → 1.0"),
+        ({}, {"training": {"learning_rate": 1e-4}}, "training.learning_rate 5e-05 → 0.0001"),
+        ({}, {"budget": {"replay": 3}}, "budget.replay 0 → 3"),
+        ({}, {"statistics": {"replicates": 100}}, "statistics.replicates 200 → 100"),
+        ({}, {"conditions": OWN_N}, "conditions.uniform.n not set → 7"),
+        (TWO_TOKENS, {"model": {**MODEL, "start_tokens": 1}}, "model.start_tokens 2 → 1"),
+        (
+            TWO_TOKENS,
+            {**TWO_TOKENS, "training": {"start_tokens": 1}},
+            "training.start_tokens 2 → 1",
+        ),
+        (TWO_TOKENS, {}, ""),  # like Llama, and Qwen, whose tokenizer has none
+        ({}, OWN_SETTINGS, ""),
+    ],
+)
+def test_cells_have_one_protocol_except_own_settings(
+    first: Any, second: Any, difference: str
+) -> None:
+    recipes = {"A": first, "B": second}
+    conditions = ["gapft", "uniform", "replay", "all_verified"]
+    protocols = {
+        name: select_recipe_protocol(resolve_planted_recipe(name, **changes), conditions)
+        for name, changes in recipes.items()
+    }
+    if not difference:
+        require_equal(protocols)
+        return
+    with pytest.raises(UserError, match=f"  'A' → 'B': {difference}\n"):
+        require_equal(protocols)
+
+
+def test_rejects_different_protocols_before_writing(folder: Path) -> None:
+    replace_run(folder, "b", 1, training={"learning_rate": 1e-4})
+    with pytest.raises(UserError, match=r"'A' → 'B / b': training.learning_rate 5e-05 → 0.0001"):
         run_planted_study(folder)
     assert not (folder / "study").exists()
 
 
-def test_declared_start_tokens_must_agree(folder):
-    def pair(*counts, training=({}, {})):
-        for name, number, count, own in zip("ab", (0, 1), counts, training, strict=True):
-            shutil.rmtree(folder / "runs" / name)
-            model = {"args": {"pretrained": f"model {name}"}, "start_tokens": count}
-            write_run_directory(
-                folder / "runs" / name, build_cell(number), model=model, training=own
-            )
+def test_rejects_later_run_with_different_protocol(folder: Path) -> None:
+    write_study_file(cells={"A": {"recipe": "x"}, "B": {"run": "runs/late"}})
 
-    pair(1, 2)
-    with pytest.raises(UserError, match=r"model.start_tokens 1 → 2"):
+    def run_cell(name: str, place: Path) -> None:
+        shutil.copytree("runs/a", place)
+        write_run_directory(folder / "runs/late", build_cell(1), training={"learning_rate": 1e-3})
+
+    with pytest.raises(UserError, match=r"training.learning_rate 5e-05 → 0.001"):
+        run_study(
+            read_study("study.yaml"), folder / "study", resolve_planted_recipe, run_cell, print
+        )
+    assert not (folder / "study/report").exists()
+
+
+@pytest.mark.parametrize(("key", "value"), [("fingerprint", "f" * 12), ("version", 2)])
+def test_rejects_cells_with_different_task_versions(folder: Path, key: str, value: Any) -> None:
+    manifest = folder / "runs/b/manifest.json"
+    changed = json.loads(manifest.read_text())
+    changed["task"][key] = value
+    manifest.write_text(json.dumps(changed))
+    with pytest.raises(UserError, match=f"{key} of task gapft_synthetic"):
         run_planted_study(folder)
-    pair(2, 2, training=({}, {"start_tokens": 1}))
-    with pytest.raises(UserError, match=r"training.start_tokens 2 → 1"):
+
+
+# The folder
+
+
+def test_rejects_folder_with_unknown_files(folder: Path) -> None:
+    chapter = folder / "study/report/chapter1.tex"
+    chapter.parent.mkdir(parents=True)
+    chapter.write_text("my thesis")
+    with pytest.raises(UserError, match=r"contains files but no study\.yaml"):
         run_planted_study(folder)
-    pair(2, None)  # like Qwen, whose tokenizer has none, and Llama
+    with pytest.raises(UserError, match=r"contains files but no study\.yaml"):
+        describe_study(read_study("study.yaml"), folder / "study", pytest.fail)
+    # the same with a study file in the folder
+    shutil.copy("study.yaml", "study/study.yaml")
+    with pytest.raises(UserError, match=r"report: .* chapter1\.tex"):
+        run_planted_study(folder)
+    assert {path.name for path in folder.glob("study/*")} == {"report", "study.yaml"}
+
+
+def test_does_not_overwrite_handwritten_study_file(folder: Path) -> None:
+    own = folder / "study/study.yaml"
+    own.parent.mkdir()
+    text = "# mine\n" + Path("study.yaml").read_text()
+    own.write_text(text)
     run_planted_study(folder)
+    assert own.read_text() == text  # and its paths are as they were
+    write_study_file(seeds=[13])
+    with pytest.raises(UserError, match=r"study\.yaml: was written by hand(.|\n)*: seeds"):
+        run_planted_study(folder)
+    assert own.read_text() == text
 
 
-def test_cells_may_differ_in_own_settings(folder):
-    shutil.rmtree(folder / "runs/b")
-    own = {"search": {"k": 4, "chunk": 9, "max_gen_toks": 7}, "verifier": {"params": {"rule": "x"}}}
-    write_run_directory(
-        folder / "runs/b", build_cell(1), **own, training={"gradient_checkpointing": True}
-    )
+def test_updates_own_study_file(folder: Path) -> None:
     run_planted_study(folder)
-
-
-def test_verify_reports_edited_report(folder):
+    write_study_file(seeds=[13])
     run_planted_study(folder)
-    report = folder / "study/report"
-
-    def list_report_differences():
-        differences = verify_study(folder / "study").differences
-        return [line for line in differences if line.startswith("report/")]
-
-    # verify also reports that the planted runs have no task; only report files matter here
-    assert list_report_differences() == []
-    for name in ("index.html", "tables/means.csv", "figures/flows.svg"):
-        whole = (report / name).read_bytes()
-        (report / name).write_bytes(whole.replace(b"1", b"2", 1))
-        assert [line.partition(":")[0] for line in list_report_differences()][:1] == [
-            f"report/{name}"
-        ]
-        (report / name).write_bytes(whole)
-    (report / "more.txt").write_text("x")
-    (line,) = list_report_differences()
-    assert line.startswith("report/more.txt: ")
-    (report / "more.txt").unlink()
-    path = folder / "runs/a/decisions/gapft-seed13.parquet"
-    path.write_bytes((folder / "runs/a/decisions/gapft-seed21.parquet").read_bytes())
-    update_recorded_hash(folder / "runs/a", "decisions/gapft-seed13.parquet")
-    assert "report/results.json" in {line.partition(":")[0] for line in list_report_differences()}
+    assert read_study("study/study.yaml").seeds == (13,)
 
 
-def test_distinguishes_runs_from_studies(folder):
+def test_warns_of_trained_arms_that_it_leaves_out(folder: Path) -> None:
+    write_study_file(seeds=[13])
+    (folder / "runs/a/adapters/gapft-seed21").mkdir(parents=True)
+    manifest = folder / "runs/a/manifest.json"
+    content = json.loads(manifest.read_text())
+    content["files"]["adapters/gapft-seed21"] = "hash"
+    manifest.write_text(json.dumps(content))
+    run_planted_study(folder)
+    warnings = read_results(folder)["warnings"]
+    (warning,) = [warning for warning in warnings if "gapft-seed21" in warning]
+    assert warning.startswith("A: ")
+
+
+def test_distinguishes_runs_from_studies(folder: Path) -> None:
     with pytest.raises(UserError, match="expected the recipe of a run"):
         find_recipe("study.yaml")
     with pytest.raises(UserError, match=r"study .*demo\.yaml: unknown key"):
@@ -189,37 +294,91 @@ def test_distinguishes_runs_from_studies(folder):
         run_planted_study(folder)
 
 
-def test_reports_missing_run(folder):
-    write_study_file(cells={"A": {"run": "runs/a"}, "C": {"run": "runs/c"}})
-    text = describe_study(read_study("study.yaml"), folder / "study", print)
+# Verify
+
+
+def edit_report(report: Path) -> Iterator[str]:
+    """Change one file after another, and yield its name while it is changed."""
+    for name in ("index.html", "tables/means.csv", "figures/forest.svg"):
+        content = (report / name).read_bytes()
+        (report / name).write_bytes(content.replace(b"1", b"2", 1))
+        yield name
+        (report / name).write_bytes(content)
+    (report / "more.txt").write_text("x")
+    yield "more.txt"
+    (report / "more.txt").unlink()
+
+
+def test_verify_finds_changed_reports_and_cells(folder: Path) -> None:
+    run_planted_study(folder)
+    assert list_report_differences(folder) == []
+    for name in edit_report(folder / "study/report"):
+        assert list_report_differences(folder) == [f"report/{name}"]
+    assert list_report_differences(folder) == []
+    path = folder / "runs/a/decisions/gapft-seed13.parquet"
+    path.write_bytes((folder / "runs/a/decisions/gapft-seed21.parquet").read_bytes())
+    update_recorded_hash(folder / "runs/a", "decisions/gapft-seed13.parquet")
+    assert "report/results.json" in list_report_differences(folder)
+    replace_run(folder, "b", 1, training={"learning_rate": 1e-3})
+    differences = verify_study(folder / "study").differences
+    assert [line for line in differences if "training.learning_rate 5e-05 → 0.001" in line]
+
+
+def test_verify_finds_cell_that_was_completed_later(folder: Path) -> None:
+    shutil.move(folder / "runs/b", folder / "away")
+    with pytest.raises(GapftError, match="1 of 2 cells are incomplete"):
+        run_planted_study(folder)
+    assert list_report_differences(folder) == []
+    shutil.move(folder / "away", folder / "runs/b")
+    assert "report/results.json" in list_report_differences(folder)
+
+
+# Remaining work
+
+
+def test_dry_run_reports_changed_and_missing_cells(folder: Path) -> None:
+    write_study_file(cells={"A": {"recipe": "x"}, "B": {"recipe": "y"}, "C": {"run": "runs/c"}})
+    recipe = read_study("study.yaml")
+    for name in "ab":
+        shutil.copytree(f"runs/{name}", f"study/cells/{name}")
+    (folder / "study/study.yaml").write_text(Path("study.yaml").read_text())
+    text = describe_study(recipe, folder / "study", resolve_planted_recipe)
+    assert "n = 110; N = 880" in text
     assert "C\n  an existing run" in text
     assert "left: not run yet" in text
-    assert "n = 100; N = 800" in text
-    with pytest.raises(GapftError, match="C: not run yet"):
-        run_planted_study(folder)
+    assert "1 of 3 cells are left" in text
+
+    def resolve_changed(name: str) -> Recipe:
+        return resolve_planted_recipe(name, training={"learning_rate": 9e-4})
+
+    text = describe_study(recipe, folder / "study", resolve_changed)
+    assert "3 of 3 cells are left" in text
+    assert text.count("learning_rate 5e-05 → 0.0009") == 2
+
+    def run_cell(name: str, place: Path) -> None:
+        raise UserError(f"{name} is out of luck\nand more")
+
+    faults = r"  A: A is out of luck\n  B: B is out of luck\n  C: not run yet\n"
+    with pytest.raises(GapftError, match=faults):
+        run_study(recipe, folder / "study", resolve_changed, run_cell, print)
 
 
 @pytest.mark.parametrize("name", sorted(list_bundled_studies()))
-def test_bundled_studies_have_one_protocol(name):
+def test_bundled_studies_have_one_protocol(name: str) -> None:
     from gapft_harness.cli.options import Options
     from gapft_harness.cli.runs import resolve_recipe
 
-    recipe = read_study(name)
-
-    def resolve(cell):
-        return resolve_recipe(
-            Options(
-                recipe.cells[cell].recipe, None, None, recipe.list_overrides(cell), (), recipe.seeds
-            )
-        )
-
-    recipes = read_recipes(recipe, Path("nowhere"), resolve)
-    require_one_protocol(recipe, recipes)
-    assert set(recipes) == set(recipe.cells)
+    study = read_study(name)
+    protocols = {}
+    for cell, choice in study.cells.items():
+        overrides = study.list_overrides(cell)
+        recipe = resolve_recipe(Options(choice.recipe, None, None, overrides, (), study.seeds))
+        protocols[cell] = select_recipe_protocol(recipe, study.conditions)
+    require_equal(protocols)
     assert name not in list_bundled_recipes()
 
 
-def test_paper_study_has_six_logic_recipes(tmp_path):
+def test_paper_study_has_six_logic_recipes(tmp_path: Path) -> None:
     text = succeed("run", "paper/main", "--dry-run", cwd=tmp_path).stdout
     assert [c.recipe for c in read_study("paper/main").cells.values()] == [
         f"paper/{model}-{task}" for model in ("llama", "qwen", "mistral")
@@ -227,3 +386,18 @@ def test_paper_study_has_six_logic_recipes(tmp_path):
     ]  # fmt: skip
     assert "6 of 6 cells are left; 12 adapters each" in text
     assert not (tmp_path / "runs").exists()
+
+
+def test_separate_budget_group_is_not_matched(folder: Path) -> None:
+    """A condition with its own n is matched among its own group, not with the lead."""
+    conditions = {name: {} for name in ("gapft", "uniform", "replay")}
+    for number, name in enumerate("ab"):
+        inputs = build_cell(number)
+        arms = tuple(replace(arm, matched=True) for arm in inputs.arms)
+        own = {**conditions, "all_verified": {"selector": "uniform", "n": 295}}
+        shutil.rmtree(folder / "runs" / name)
+        write_run_directory(folder / "runs" / name, replace(inputs, arms=arms), conditions=own)
+    run_planted_study(folder)
+    assert [row["b"] for row in read_results(folder)["means"] if row["matched_budget"]] == [
+        "uniform", "replay",
+    ]  # fmt: skip

@@ -28,7 +28,7 @@ def test_run_on_other_files_warns_once_per_split(data: Path, tmp_path: Path, wor
     )  # fmt: skip
     output = " ".join((done.stdout + done.stderr).split())
     warnings = json.loads((tmp_path / "run/manifest.json").read_text())["warnings"]
-    report = " ".join((tmp_path / "run/report/report.md").read_text("utf-8").split())
+    report = " ".join((tmp_path / "run/report/index.md").read_text("utf-8").split())
     for sentence in (POOL, AUDIT):
         assert f"warning: {sentence}" in output
         assert warnings.count(sentence) == 1

@@ -18,11 +18,13 @@ import pytest
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
+from gapft_harness.experiments.online import OnlinePart
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.bundled import find_recipe
 from gapft_harness.recipe.reading import load_recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from tests.kit.command import gapft, succeed
+from tests.kit.part_tables import read_tables
 from tests.kit.patience import PATIENCE_S
 from tests.kit.plugins import build_plugin
 
@@ -122,28 +124,29 @@ def test_masking_changes_only_loss_divisor(run: Path) -> None:
         assert first[key] * sum(tokens) == pytest.approx(second[key] * sum(unmasked), rel=1e-5)
 
 
-def test_report_has_paper_table(run: Path) -> None:
-    page = (run / "report" / "report.md").read_text()
-    assert "## Online training at equal updates" in page
-    assert (
-        "| condition | Pass@1 | Δ vs GapFT | other rule | Δ by it | invalid | open right |" in page
-    )
-    results = json.loads((run / "report" / "results.json").read_text())["online"]
-    by_name = {row["condition"]: row for row in results["drawn"]}
-    assert by_name["gapft"]["completion_tokens"] is None
-    assert by_name["gapft"]["processed_tokens"] > 0
+def test_online_tables_count_drawn_groups(run: Path) -> None:
+    tables = read_tables(run, OnlinePart())
+    costs, drawn = ({r["condition"]: r for r in tables[n]} for n in ("online", "online_drawn"))
+    assert list(costs) == ["gapft", "grpo_all", "grpo_masked"]
+    assert costs["gapft"]["completion_tokens"] is None
+    assert costs["gapft"]["processed_tokens"] > 0
     for arm in ("grpo_all", "grpo_masked"):
-        groups = read_lines(run, arm, "groups")
-        row = by_name[arm]
+        groups, row = read_lines(run, arm, "groups"), costs[arm]
         assert row["completion_tokens"] == sum(sum(group["tokens"]) for group in groups)
+        difference = row["pass_at_1"] - costs["gapft"]["pass_at_1"]
+        assert row["difference"] == pytest.approx(difference)
         flat = [group for group in groups if len(set(group["rewards"])) == 1]
+        row = drawn[arm]
         assert [row[f"flat_{s}"] for s in "GSU"] == [
             sum(group["state"] == s for group in flat) for s in "GSU"
         ]
+        assert row["flat_solved_share"] == row["flat_G"] / row["flat"]
+        solved, missed = (sum(group["state"] == s for group in groups) for s in "GU")
+        assert row["rule_solved_share"] == solved / (solved + missed)
         assert row["masked"] == (len(flat) if arm == "grpo_masked" else 0)
-    assert [row["state"] for row in results["search"]] == ["G", "S", "U"]
-    assert results["search"][1]["flat"] == pytest.approx(0, abs=0.5)
-    assert results["search"][2]["flat"] in (1, None)
+    assert [row["state"] for row in tables["online_search"]] == ["G", "S", "U"]
+    assert tables["online_search"][1]["flat"] == pytest.approx(0, abs=0.5)
+    assert tables["online_search"][2]["flat"] in (1, None)
 
 
 def test_killed_arm_restarts_with_same_bytes(run: Path, searched_run: Path, tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_lost_adapter_of_decisions_is_named(run: BaseRun) -> None:
 
 
 def test_ignores_unfinished_files(run: BaseRun) -> None:
-    for relative in ("pool/.imported.partial/0.jsonl", "adapters/.x.checkpoint"):
+    for relative in ("pool/.recorded.jsonl.partial", "adapters/.x.checkpoint"):
         (run.path / relative).parent.mkdir(exist_ok=True)
         (run.path / relative).write_text("{}")
     assert run.find_differences() == []

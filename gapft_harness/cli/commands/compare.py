@@ -102,6 +102,24 @@ def command(
             help="leave out a sample that equals an earlier one on every document",
         ),
     ] = False,
+    verifier: Annotated[
+        str | None,
+        typer.Option(
+            "--verifier",
+            metavar="NAME[:KEY=VALUE,...]",
+            help="first judge all responses by this verifier; with BEFORE alone, compare the log's "
+            "own verdicts with the verifier's",
+        ),
+    ] = None,
+    gold: Annotated[
+        str | None,
+        typer.Option(
+            "--gold",
+            metavar="FIELD",
+            help="the document's field with the gold answer for --verifier; doc: the whole "
+            "document; default: the first that the verifier accepts",
+        ),
+    ] = None,
     policy: Annotated[
         Path | None,
         typer.Option(
@@ -157,15 +175,18 @@ def command(
 ) -> None:
     """Compare sample logs of lm_eval before and after training, document by document."""
     with _exit_2_on_errors():
-        from gapft_harness.cli.display import print_document
+        from gapft_harness.cli.display import print_page
+        from gapft_harness.cli.runs import is_run
         from gapft_harness.compare.choice import CompareChoice
         from gapft_harness.compare.comparison import compare as compared
-        from gapft_harness.compare.document import (
-            FILES,
-            build_document,
-            write_comparison,
+        from gapft_harness.compare.gate import (
+            check_policy,
+            describe_check,
+            find_verdict,
+            write_junit,
         )
-        from gapft_harness.compare.gate import describe_check, find_verdict, write_junit
+        from gapft_harness.compare.judging import parse_rule
+        from gapft_harness.compare.page import FILES, build_page, write_comparison
         from gapft_harness.compare.policy import EXIT_STATUS, build_margin_rule, read_policy
         from gapft_harness.core.files import require_absent, require_folder
 
@@ -176,8 +197,20 @@ def command(
                 )
             before, after = EXAMPLE_LOGS
             out, overwrite = out or Path("gapft-example"), overwrite or out is None
-        if before is None or not after:
-            raise UserError("no logs: expected BEFORE and AFTER, e.g. two folders, or --example")
+        if before is None or not (after or verifier):
+            raise UserError(
+                "no logs: expected BEFORE and AFTER, e.g. two folders, or --example; with "
+                "--verifier, BEFORE suffices"
+            )
+        if verifier is not None and is_run(before):
+            raise UserError(
+                f"{before}: expected sample logs, found a run directory. To judge a run by a "
+                "different verifier, run its recipe in a new folder beside it; the stored "
+                f"responses are reused: gapft run {Path(before) / 'recipe.yaml'} "
+                f"--set verifier.name={verifier.partition(':')[0]} --run-dir NEW_FOLDER"
+            )
+        if gold is not None and verifier is None:
+            raise UserError("--gold: needs a verifier; add --verifier NAME")
         if policy is not None and fail_if_worse is not None:
             raise UserError(
                 "--policy, --fail-if-worse: expected one of them; write overall: X into the policy"
@@ -196,30 +229,31 @@ def command(
             drop_copies=drop_copies,
             higher_is_better=higher_is_better,
             latest=latest,
-            policy=rules,
             shown=show,
             plugin_files=plugin,
+            verifier=None if verifier is None else parse_rule(verifier),
+            gold=gold,
         )
-        comparison = compared(before, after, choice)
+        comparison = compared(before, after or [], choice)
         if example:
             comparison = replace(comparison, before_name="the demo's model")
-        lines, page = [], build_document(comparison)
+        checks = check_policy(comparison, rules)
+        lines = []
         if out is not None:
-            write_comparison(comparison, out, overwrite=overwrite)
-            lines.append(f"written: {', '.join([str(out / FILES[0]), *FILES[1:]])}")
+            write_comparison(comparison, out, checks, overwrite=overwrite)
+            lines.append(f"written: {out / FILES[0]}, {', '.join(FILES[1:])}, tables/, figures/")
         if junit is not None:
-            write_junit(comparison, junit)
+            write_junit(checks, comparison.unit, junit)
             lines.append(f"verdicts: {junit}")
-        print_document(
-            page, *lines, form=form
-        )  # a closed pipe does not change the exit status of the gate
+        # a closed pipe does not change the exit status of the gate
+        print_page(build_page(comparison, checks), *lines, form=form)
     if example and out is not None:
         _open_page(out / FILES[0])
-    failures = [check for check in comparison.checks if EXIT_STATUS[check.decision.verdict] != 0]
-    for check in failures:
-        sentence = quote_unprintable(describe_check(check, comparison.unit))
-        typer.echo(f"gapft: {sentence}", err=True)
-    if (verdict := find_verdict(comparison)) is not None:
+    for check in checks:
+        if EXIT_STATUS[check.decision.verdict] != 0:
+            sentence = quote_unprintable(describe_check(check, comparison.unit))
+            typer.echo(f"gapft: {sentence}", err=True)
+    if (verdict := find_verdict(checks)) is not None:
         raise typer.Exit(EXIT_STATUS[verdict])
 
 

@@ -209,12 +209,12 @@ def _measure_task(
     plan: Plan,
     form: Form,
 ) -> None:
-    from gapft_harness.cli.display import print_document
+    from gapft_harness.cli.display import print_page
     from gapft_harness.cli.runs import run_stages_alone
-    from gapft_harness.gap.document import build_document
-    from gapft_harness.gap.findings import compute_findings
     from gapft_harness.gap.measuring import measure_search
-    from gapft_harness.gap.prospects import assess
+    from gapft_harness.gap.page import build_task_page
+    from gapft_harness.gap.prospects import advise
+    from gapft_harness.outcomes.searches import compute_search
     from gapft_harness.run_directory import layout
     from gapft_harness.run_directory.directory import RunDirectory
     from gapft_harness.run_directory.lock import hold_run_lock
@@ -232,17 +232,16 @@ def _measure_task(
             run, split, include_path or list_recorded_include_paths(path), folder
         )
         findings = {
-            name: compute_findings(verdicts, measured.errors[name])
+            name: compute_search(verdicts, measured.endings[name])
             for name, verdicts in measured.verdicts.items()
         }
         first_findings = {split: next(iter(findings.values()))}
-        page = build_document(
-            measured, findings, assess(plan, first_findings, len(run.recipe.seeds))
-        )
+        advice = advise(plan, first_findings, len(run.recipe.seeds))
+        page = build_task_page(measured, findings, advice)
         page.write(folder)
-    print_document(
+    print_page(
         page,
-        f"written: {folder / 'gap.html'}, gap.md, results.json, gap.csv, items.csv",
+        f"written: {folder / 'gap.html'}, gap.md, results.json, tables/, figures/",
         f"every problem, for a browser: {folder / 'explorer.html'}",
         f"lm_eval's logs, for gapft compare: {folder / 'greedy'}, {folder / 'samples'}",
         form=form,
@@ -266,24 +265,26 @@ def _parse_gen_kwargs(text: str | None) -> list[str]:
 
 def _measure_run(place: str, plan: Plan, out: Path | None, form: Form) -> None:
     """Print the gap of a run's search without changing the run."""
-    from gapft_harness.cli.display import print_document
+    from gapft_harness.cli.display import print_page
     from gapft_harness.core.files import require_folder
-    from gapft_harness.gap.document import NAMES, build_run_document
-    from gapft_harness.gap.findings import compute_findings
-    from gapft_harness.gap.prospects import assess
+    from gapft_harness.gap.page import build_run_page
+    from gapft_harness.gap.prospects import advise
     from gapft_harness.gap.searched import read_run
+    from gapft_harness.outcomes.searches import compute_search
 
     if out is not None:
         require_folder(out)
     run = read_run(Path(place))
-    findings = {split: compute_findings(split_data) for split, split_data in run.splits.items()}
-    prospects = assess(plan, findings, len(run.recipe["seeds"]))
-    page = build_run_document(run, findings, prospects)
+    findings = {
+        split: compute_search(verdicts, run.endings.get(split))
+        for split, verdicts in run.splits.items()
+    }
+    page = build_run_page(run, findings, advise(plan, findings, len(run.recipe["seeds"])))
     lines = []
     if out is not None:
         page.write(out)
-        lines = [f"written: {out / NAMES[0]}, {', '.join(NAMES[1:])}"]
-    print_document(page, *lines, form=form)
+        lines = [f"written: {out / 'gap.html'}, gap.md, results.json, tables/, figures/"]
+    print_page(page, *lines, form=form)
 
 
 def _build_plan(seeds: int | None, items: int | None, discordance: str, shared: float) -> Plan:

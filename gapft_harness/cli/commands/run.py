@@ -110,7 +110,7 @@ def command(
         from gapft_harness.cli.summary import print_summary
 
         page = run_recipe(choice, place)
-        print_summary(page.parent / "results.json", plugin_files=plugin)
+        print_summary(page.parent / "results.json")
         typer.echo(f"report: {page}")
 
 
@@ -163,7 +163,7 @@ def _run_study(
 
     if dry_run:
         with force_offline():
-            typer.echo(describe_study(study, folder, resolve_cell, plugin_files, resolve_task))
+            typer.echo(describe_study(study, folder, resolve_cell, resolve_task))
         return
     with announce_resumable():
         page = run_study(

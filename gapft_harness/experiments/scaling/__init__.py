@@ -6,16 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from gapft_harness import api
-from gapft_harness.analysis.scaling import SCALES
+from gapft_harness.analysis.scaling import SCALES, compute_simultaneous_bounds
 from gapft_harness.api import layout
 from gapft_harness.experiments.scaling.job import (
-    FOLDER,
     ScalingSettings,
     build_calibration_path,
-    find_settings,
     list_audited_scales,
     scale,
-    warn_too_few_solved,
 )
 from gapft_harness.report.reading.adapters import read_choice
 
@@ -37,10 +34,18 @@ class ScalingExperiment(api.Experiment):
 
     def warnings(self, view: api.View) -> Iterator[str]:
         """Warn of too few solved calibration problems for any scale above 0."""
-        settings = find_settings(view.recipe)
-        if settings is not None and view.has(layout.responses_path(api.CALIBRATION)):
-            verdicts = view.manifest()["verdict_counts"][api.CALIBRATION]
-            yield from filter(None, [warn_too_few_solved(verdicts.get("pass", 0), settings)])
+        if not view.has(layout.responses_path(api.CALIBRATION)):
+            return
+        settings = self.settings(view.recipe)
+        solved = view.manifest()["verdict_counts"][api.CALIBRATION].get("pass", 0)
+        bound = min(compute_simultaneous_bounds([0] * len(SCALES), solved, settings.level))
+        if bound > settings.tolerance:
+            yield (
+                f"the source solves {solved} calibration problems, too few for any scale above 0: "
+                f"even without a loss the upper bound is {bound:.1%}, above the tolerance of "
+                f"{settings.tolerance:.1%}, so every adapter falls back to the source. Calibrate "
+                "on more problems"
+            )
 
     def steps(self, view: api.View) -> Iterator[Mapping[str, api.Step]]:
         """Decode at every scale, choose the scale, write the adapter, decode the audit."""
@@ -52,11 +57,12 @@ class ScalingExperiment(api.Experiment):
             for scale_value in SCALES
         }
         yield {
-            layout.arm_path(FOLDER, arm): self._build_choice_step(view, arm) for arm in view.arms()
+            layout.arm_path(layout.SCALED, arm): self._build_choice_step(view, arm)
+            for arm in view.arms()
         }
         scale_by_arm = {}
         for arm in view.arms():
-            view.file(layout.arm_path(FOLDER, arm))
+            view.file(layout.arm_path(layout.SCALED, arm))
             scale_by_arm[arm] = read_choice(view.run.path, arm)["scale"]
         yield {
             layout.scaled_decisions_path(arm, scale_value): view.decode(
@@ -67,8 +73,7 @@ class ScalingExperiment(api.Experiment):
         }
 
     def _build_choice_step(self, view: api.View, arm: api.Arm) -> api.Step:
-        settings = find_settings(view.recipe)
-        assert settings is not None, "a recipe that asks for it"
+        settings = self.settings(view.recipe)
         return api.Step(
             scale,
             {
@@ -87,16 +92,11 @@ class ScalingExperiment(api.Experiment):
 
     def cost(self, recipe: api.Recipe, counts: Mapping[str, int]) -> api.Cost:
         """Count the responses to the calibration split and to the audit."""
-        settings, scales = (
-            find_settings(recipe),
-            ", ".join(f"{scale_value:g}" for scale_value in SCALES),
-        )
-        assert settings is not None, "a recipe that asks for it"
+        settings = self.settings(recipe)
         adapters, n_calibration = counts["adapters"], counts[api.CALIBRATION]
-        count, n_audit = (
-            n_calibration * (1 + adapters * len(SCALES)),
-            2 * counts["audit"] * adapters,
-        )
+        count = n_calibration * (1 + adapters * len(SCALES))
+        n_audit = 2 * counts["audit"] * adapters
+        scales = ", ".join(f"{scale_value:g}" for scale_value in SCALES)
         work = (
             f"{adapters} adapters x scales {scales}, 1 greedy decode of each calibration problem; "
             f"the largest scale with bounds up to {settings.tolerance:g}"
@@ -105,7 +105,7 @@ class ScalingExperiment(api.Experiment):
             f"scale:  {count:,} = {n_calibration:,} x (1 + {adapters} adapters x {len(SCALES)} "
             f"scales), and up to {n_audit:,} of the audit"
         )
-        return api.Cost({work: FOLDER}, [line], count + n_audit, adapters=1)
+        return api.Cost({work: layout.SCALED}, [line], count + n_audit, adapters=1)
 
 
 @api.hookimpl

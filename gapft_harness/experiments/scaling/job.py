@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -48,63 +47,6 @@ def find_settings(recipe: api.Recipe) -> ScalingSettings | None:
     return None if settings is None else ScalingSettings.model_validate(settings)
 
 
-#: The folder of scaled adapters in a run directory.
-FOLDER = layout.SCALED
-
-
-@dataclass(frozen=True, slots=True)
-class CalibratedScale:
-    """The calibration result of one scale.
-
-    Attributes:
-        scale: the scale.
-        regressed: how many problems that the source solves the scaled adapter fails.
-        rho_G: their share of the problems that the source solves; None: it solves none.
-        upper_bound: u_α, the upper bound of this share.
-    """
-
-    scale: float
-    regressed: int
-    rho_G: float | None
-    upper_bound: float
-
-
-@dataclass(frozen=True, slots=True)
-class ScaleChoice:
-    """The chosen scale of one checkpoint with its calibration: the content of ``scaling.json``.
-
-    Attributes:
-        scale: the chosen scale.
-        level: the joint level of all bounds.
-        tolerance: the highest bound that counts as safe.
-        problems: the number of calibration problems.
-        solved: how many of them the source solves.
-        scales: the results of all scales, ascending.
-    """
-
-    scale: float
-    level: float
-    tolerance: float
-    problems: int
-    solved: int
-    scales: tuple[CalibratedScale, ...]
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> ScaleChoice:
-        """Build a choice from the content of ``scaling.json``."""
-        field_values = {f.name: content[f.name] for f in fields(cls)}
-        return cls(
-            **{
-                **field_values,
-                "scales": tuple(CalibratedScale(**entry) for entry in content["scales"]),
-            }
-        )
-
-    def find_scale(self, scale: float) -> CalibratedScale | None:
-        """Return the calibration result of a scale; None for 0, the source itself."""
-        return next((entry for entry in self.scales if entry.scale == scale), None)
-
-
 def build_calibration_path(arm: api.Arm, scale: float) -> str:
     """Return the path of an arm's calibration decisions in a run directory."""
     return layout.decisions_path(arm, f"calibration-{scale:g}")
@@ -127,6 +69,8 @@ def scale(
 ) -> None:
     """Choose an arm's scale and write its adapter at that scale: the function of a step.
 
+    The folder's ``scaling.json`` has the facts and the result of ``choose_arm_scale``.
+
     Args:
         output: the folder to create.
         problems: the file of calibration problems.
@@ -136,65 +80,53 @@ def scale(
         level: the joint level of all bounds.
         tolerance: the highest bound that counts as safe.
         **facts: further entries of ``scaling.json``.
-    """
-    from gapft_harness.training.adapter import scale_adapter
-
-    ids = api.read_columns(problems, ("problem_id",))["problem_id"]
-    choice = choose_arm_scale(ids, source, decisions, level, tolerance)
-    scale_adapter(adapter, output, choice.scale, {**facts, **asdict(choice)})
-
-
-def choose_arm_scale(
-    ids: Sequence[str], source: Path, decisions: Sequence[Path], level: float, tolerance: float
-) -> ScaleChoice:
-    """Compute an arm's scale from the calibration split's decisions at all scales.
-
-    Args:
-        ids: the ids of the calibration problems.
-        source: the file of the source's responses to them.
-        decisions: files of the arm's decisions on them, one for each of ``SCALES``.
-        level: the joint level of all bounds.
-        tolerance: the highest bound that counts as safe.
 
     Raises:
         GapftError: a file contains other problems.
     """
+    from gapft_harness.training.adapter import scale_adapter
 
-    def read_passed(table: Path) -> NDArray[np.bool_]:
-        statuses = api.read_decisions(table, ids, "the calibration split")
-        passed: NDArray[np.bool_] = statuses == api.PASS
-        return passed
-
-    solved_mask = read_passed(source)
-    n_solved = int(solved_mask.sum())
-    n_regressed = [int((solved_mask & ~read_passed(table)).sum()) for table in decisions]
-    bounds = compute_simultaneous_bounds(n_regressed, n_solved, level)
-    return ScaleChoice(
-        scale=choose_scale(dict(zip(SCALES, bounds, strict=True)), tolerance),
-        level=level,
-        tolerance=tolerance,
-        problems=len(solved_mask),
-        solved=n_solved,
-        scales=tuple(
-            CalibratedScale(scale_value, count, count / n_solved if n_solved else None, bound)
-            for scale_value, count, bound in zip(SCALES, n_regressed, bounds, strict=True)
-        ),
+    ids = api.read_columns(problems, ("problem_id",))["problem_id"]
+    source_passed, *passed = (
+        api.read_decisions(table, ids, "the calibration split") == api.PASS
+        for table in (source, *decisions)
     )
+    choice = choose_arm_scale(source_passed, passed, level, tolerance)
+    scale_adapter(adapter, output, choice["scale"], {**facts, **choice})
 
 
-def warn_too_few_solved(solved: int, settings: ScalingSettings) -> str:
-    """Return a warning if no adapter can get a scale above 0; else an empty text.
+def choose_arm_scale(
+    source: NDArray[np.bool_], passed: Sequence[NDArray[np.bool_]], level: float, tolerance: float
+) -> dict[str, Any]:
+    """Choose an arm's scale by its decisions on the P calibration problems.
 
     Args:
-        solved: how many calibration problems the source solves.
-        settings: the settings of adapter scaling.
+        source: shape (P,), V of the source.
+        passed: V of the adapter at each of ``SCALES``, each of shape (P,).
+        level: the joint level of all bounds.
+        tolerance: the highest bound that counts as safe.
+
+    Returns:
+        The chosen ``scale``, ``level``, ``tolerance``, the number of ``problems``, how many the
+        source ``solved``, and for each of ``scales`` how many of these ``regressed``, their share
+        ``rho_G`` (None if the source solves none) and its ``upper_bound``.
     """
-    (bound, *_) = compute_simultaneous_bounds([0] * len(SCALES), solved, settings.level)
-    if bound <= settings.tolerance:
-        return ""
-    return (
-        f"the source solves {solved} calibration problems, too few for any scale above 0: even "
-        f"without a loss the upper bound is {bound:.1%}, above the tolerance of "
-        f"{settings.tolerance:.1%}, so every adapter falls back to the source. Calibrate on more "
-        "problems"
-    )
+    solved = int(source.sum())
+    regressed = [int((source & ~scaled).sum()) for scaled in passed]
+    bounds = compute_simultaneous_bounds(regressed, solved, level)
+    return {
+        "scale": choose_scale(dict(zip(SCALES, bounds, strict=True)), tolerance),
+        "level": level,
+        "tolerance": tolerance,
+        "problems": len(source),
+        "solved": solved,
+        "scales": [
+            {
+                "scale": scale_value,
+                "regressed": count,
+                "rho_G": count / solved if solved else None,
+                "upper_bound": bound,
+            }
+            for scale_value, count, bound in zip(SCALES, regressed, bounds, strict=True)
+        ],
+    }

@@ -1,41 +1,42 @@
-"""Compute all numbers of a report as typed findings; results.json, tables and pages read these."""
+"""Compute all numbers of a report as typed findings, from which the sections are built."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from gapft_harness.analysis.bootstrap import Difference, Interval, Replicates, draw_replicates
 from gapft_harness.analysis.decomposition import (
     Decomposition,
     Terms,
-    decompose,
+    by_state,
     find_unstable_states,
-    pool_counts,
+)
+from gapft_harness.analysis.estimate import (
+    Estimate,
+    estimate_paired_difference,
+    estimate_share,
 )
 from gapft_harness.analysis.pass_at_k import k_equivalent
+from gapft_harness.analysis.resampling import Resampled, Scores, resample
 from gapft_harness.core.records import SOURCE, Arm, Budget, State
 from gapft_harness.core.streams import Stream
+from gapft_harness.outcomes.searches import SearchFindings, compute_search
+from gapft_harness.outcomes.verdicts import Verdicts
 from gapft_harness.recipe.conditions import find_own_settings
-from gapft_harness.recipe.sections import Deployment
-from gapft_harness.report.findings.replicates import RepeatedCondition, compare_replicates
+from gapft_harness.report.findings.replicates import Retraining, compare_replicates
+from gapft_harness.report.names import condition_name, format_condition_label
 from gapft_harness.report.reading.columns import count_codes
 from gapft_harness.report.reading.inputs import ReportInputs
-from gapft_harness.report.rendering import wording
 
-#: Marks a contrast of conditions that differ in a declared setting, version or device.
-UNMATCHED_MARK = "‡"
-
-#: The message in results.json and on the page of a run that trained nothing.
-NOTHING_TO_TRAIN_ON = (
-    "The search found nothing to train on: no pool problem that the source failed in one decode "
-    "was solved by any of its samples."
-)
+#: Marks a contrast of conditions with unequal budgets, or a condition with its own budget.
+OWN_BUDGET_MARK = "*"
+#: Marks a contrast of conditions that differ in a declared setting.
+OWN_SETTINGS_MARK = "‡"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,24 +44,27 @@ class SourceFindings:
     """The source model on the audit.
 
     Attributes:
-        n: audit problems.
-        pass_at_1: of the deployment decodes.
-        curve: unbiased Pass@k of the samples, for every k from 1 to K.
-        states: audit problems in G, S and U.
+        search: its deployment decodes and samples: Pass@k, states, majority vote.
         verdicts: deployment decodes by status.
-        majority: maj@K of the samples (``analysis.majority``); None with a ``voting_fault``.
-        voting_fault: the reason why there is no majority vote, in words; may be empty.
-        deployment: how the deployment decodes are sampled; None: one greedy decode.
     """
 
-    n: int
-    pass_at_1: Fraction
-    curve: Mapping[int, Fraction]
-    states: Mapping[State, int]
+    search: SearchFindings
     verdicts: Mapping[str, int]
-    majority: float | None = None
-    voting_fault: str = ""
-    deployment: Deployment | None = None
+
+    @property
+    def n(self) -> int:
+        """The number of audit problems."""
+        return len(self.search.verdicts.passing)
+
+    @property
+    def pass_at_1(self) -> Fraction:
+        """Pass@1 of the deployment decodes."""
+        return self.search.verdicts.pass_at_1
+
+    @property
+    def states(self) -> Mapping[State, int]:
+        """Audit problems in G, S and U."""
+        return self.search.verdicts.sizes
 
     @property
     def unstable_states(self) -> tuple[State, ...]:
@@ -97,8 +101,8 @@ class ConditionFindings:
     Attributes:
         name: the condition's name.
         matched: whether its budget is matched; see ``is_budget_matched``.
-        k_eq: see ``k_equivalent``.
-        interval: the 95% interval of its mean Pass@1.
+        k_eq: see ``k_equivalent``; None where the source's Pass@k is the same for all k up to it.
+        estimate: its mean Pass@1.
         mean: counts pooled over seeds, so that rates, terms and Pass@1 are means over seeds.
         seeds: findings by seed, ascending.
         own: its settings that differ from the run's (``find_own_settings``).
@@ -107,8 +111,8 @@ class ConditionFindings:
 
     name: str
     matched: bool
-    k_eq: int
-    interval: Interval
+    k_eq: int | None
+    estimate: Estimate
     mean: Decomposition
     seeds: Mapping[int, SeedFindings]
     own: Mapping[str, Any] = field(default_factory=dict)
@@ -119,39 +123,32 @@ class ConditionFindings:
         """The budgets of its seeds."""
         return [seed_findings.budget for seed_findings in self.seeds.values()]
 
-    @property
-    def unstable_states(self) -> tuple[State, ...]:
-        """The states with too few problems for a stable rate, by the problems of one seed."""
-        seed_counts = next(iter(self.seeds.values())).decomposition
-        return find_unstable_states(seed_counts.n_g, seed_counts.n_s, seed_counts.n_u)
-
 
 def is_budget_matched(*conditions: ConditionFindings) -> bool:
     """Return whether conditions have the same n, N and J, and no condition has its own budget.
 
     Conditions that differ in a declared setting are never matched.
     """
+    return has_equal_budgets(*conditions) and not find_differing_settings(*conditions)
+
+
+def has_equal_budgets(*conditions: ConditionFindings) -> bool:
+    """Return whether conditions have the same n, N and J, and no condition has its own budget."""
     budgets = [budget for condition in conditions for budget in condition.budgets]
     sizes = {(budget.n, budget.exposures, budget.steps) for budget in budgets}
-    return (
-        len(sizes) == 1
-        and all(condition.matched for condition in conditions)
-        and not find_differing_settings(*conditions)
-    )
+    return len(sizes) == 1 and all(condition.matched for condition in conditions)
 
 
 def find_differing_settings(*conditions: ConditionFindings) -> tuple[str, ...]:
     """Find the settings in which conditions differ: ``k``, ``training.trainer``, …"""
     keys = dict.fromkeys(key for condition in conditions for key in condition.own)
     run_value = object()  # a condition without its own value has the run's
-    return tuple(
-        key
-        for key in keys
-        if any(
-            condition_findings.own.get(key, run_value) != conditions[0].own.get(key, run_value)
-            for condition_findings in conditions
-        )
-    )
+
+    def is_different(key: str) -> bool:
+        first, *others = (condition.own.get(key, run_value) for condition in conditions)
+        return any(value != first for value in others)
+
+    return tuple(filter(is_different, keys))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,29 +158,24 @@ class Contrast:
     Attributes:
         a: a condition's name.
         b: another condition's name, or ``SOURCE``.
-        delta: the difference of their Pass@1, from -1 to 1; the mean over seeds.
-        terms: its parts by the source's state G, S and U; they add up to ``delta``.
-        resampled: its 95% interval and p value, from the bootstrap.
+        terms: the parts of the difference by the source's state G, S and U.
+        estimate: the difference of their Pass@1, from -1 to 1; the mean over seeds.
     """
 
     a: str
     b: str
-    delta: Fraction
     terms: Terms
-    resampled: Difference
+    estimate: Estimate
 
     @property
-    def interval(self) -> Interval:
-        """The 95% interval of ``delta``."""
-        return self.resampled.interval
+    def delta(self) -> Fraction:
+        """The difference, exactly: the sum of its terms."""
+        return self.terms.total
 
     def reverse(self) -> Contrast:
         """Return the contrast ``b`` minus ``a``."""
-        ends = self.interval
-        # subtract instead of negating: -0.0 would be displayed with a sign
-        resampled = Difference(Interval(0 - ends.high, 0 - ends.low), self.resampled.p_value)
         zero = Terms(Fraction(0), Fraction(0), Fraction(0))
-        return Contrast(self.b, self.a, -self.delta, zero - self.terms, resampled)
+        return Contrast(self.b, self.a, zero - self.terms, -self.estimate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +198,9 @@ class Findings:
         lead: the main condition of the report: ``gapft``, else the first that an experiment names,
             else the recipe's first; empty without conditions.
         parts: the experiments with their findings.
-        replicates: conditions that repeat the training of another condition.
+        replicates: arms that repeat the training of another condition's arm.
+        other_rule: the findings under the verifier's other rule, from the same replicates; None
+            where it has none, or where nothing was trained.
     """
 
     source: SourceFindings
@@ -215,12 +209,8 @@ class Findings:
     contrasts: tuple[Contrast, ...]
     lead: str
     parts: tuple[PartFindings, ...] = ()
-    replicates: tuple[RepeatedCondition, ...] = ()
-
-    def is_replicate(self, a: str, b: str) -> bool:
-        """Return whether two conditions repeat the same training."""
-        originals = {replicate.condition: replicate.original for replicate in self.replicates}
-        return a != b and originals.get(a, a) == originals.get(b, b)
+    replicates: tuple[Retraining, ...] = ()
+    other_rule: Findings | None = None
 
     @property
     def distinct(self) -> dict[str, ConditionFindings]:
@@ -234,58 +224,22 @@ class Findings:
             if not all(entry.trained_as in arms for entry in condition.seeds.values())
         }
 
-    @property
-    def groups(self) -> list[list[ConditionFindings]]:
-        """The conditions with matched budgets, grouped by budget."""
-        groups: list[list[ConditionFindings]] = []
-        for condition in self.conditions.values():
-            group = next(
-                (candidate for candidate in groups if is_budget_matched(candidate[0], condition)),
-                None,
-            )
-            if group is not None:
-                group.append(condition)
-            elif condition.matched:
-                groups.append([condition])
-        return groups
-
     def list_sides(self, contrast: Contrast) -> list[ConditionFindings]:
         """Return the conditions of a contrast, without the source."""
         return [self.conditions[name] for name in (contrast.a, contrast.b) if name != SOURCE]
-
-    def describe_marks(self, contrasts: Sequence[Contrast]) -> str:
-        """Explain the marks of contrasts; empty if no contrast is marked."""
-        marks = "".join(map(self.format_marks, contrasts))
-        labels = [
-            *dict.fromkeys(
-                side.label
-                for contrast in contrasts
-                for side in self.list_sides(contrast)
-                if side.own
-            )
-        ]
-        text = " * Not budget-matched." if "*" in marks else ""
-        if UNMATCHED_MARK in marks:
-            text += (
-                f" {UNMATCHED_MARK} Not matched: the two differ in a declared setting "
-                f"({'; '.join(labels)}; the others are as in the run)."
-            )
-        return text
-
-    def format_marks(self, contrast: Contrast) -> str:
-        """Return the marks for unequal budgets and unequal settings; none if b is the source."""
-        sides = self.list_sides(contrast)
-        if len(sides) == 1:
-            return ""
-        sizes = {(b.n, b.exposures, b.steps) for side in sides for b in side.budgets}
-        has_other_budgets = len(sizes) > 1 or not all(side.matched for side in sides)
-        has_other_settings = bool(find_differing_settings(*sides))
-        return " *" * has_other_budgets + f" {UNMATCHED_MARK}" * has_other_settings
 
     def is_matched(self, contrast: Contrast) -> bool:
         """Return whether a contrast has matched budgets; True for one with the source."""
         sides = self.list_sides(contrast)
         return len(sides) == 1 or is_budget_matched(*sides)
+
+    def format_label(self, contrast: Contrast) -> str:
+        """Format a contrast's name: ``GapFT − uniform``, marked where it is not matched."""
+        label = " \N{MINUS SIGN} ".join(map(condition_name, (contrast.a, contrast.b)))
+        sides = self.list_sides(contrast)
+        if len(sides) > 1 and not has_equal_budgets(*sides):
+            label += f" {OWN_BUDGET_MARK}"
+        return f"{label} {OWN_SETTINGS_MARK}" if find_differing_settings(*sides) else label
 
     def find_contrast(self, a: str, b: str) -> Contrast:
         """Return the contrast a minus b; it may be stored in either order.
@@ -308,46 +262,48 @@ def compute_findings(inputs: ReportInputs, ordered: Sequence[str] = ()) -> Findi
         inputs: the result of ``read_inputs``.
         ordered: the conditions, main ones first; default: the order of ``_order_conditions``.
     """
-    audit = inputs.audit
     names = inputs.conditions
     ordered = ordered or _order_conditions(inputs)
     lead = ordered[0] if ordered else ""
-    votes = audit.verdicts.compute_majority()
     source = SourceFindings(
-        n=len(audit.ids),
-        pass_at_1=audit.verdicts.pass_at_1,
-        curve={k: audit.verdicts.compute_pass_at(k) for k in range(1, inputs.k + 1)},
-        states=audit.verdicts.sizes,
-        verdicts=count_codes(audit.deployed.statuses),
-        majority=None if votes is None else float(votes.mean()),
-        voting_fault=audit.verdicts.voting_fault,
-        deployment=inputs.deployment,
+        compute_search(inputs.audit.verdicts), count_codes(inputs.audit.deployed.statuses)
     )
     if not names:
         return Findings(source, inputs.pool_states, {}, (), lead)
-    passed = np.array([[arm.deployed.passed for arm in inputs.find_arms(name)] for name in names])
     statistics = inputs.recipe["statistics"]
-    replicates = draw_replicates(
-        passed,
-        audit.deployed.passed,
-        item_ids=audit.ids,
-        seeds=np.array(inputs.seeds, dtype=np.int64),
+    resampled = resample(
+        stack_scores(inputs, names),
         replicates=statistics["replicates"],
         stream=Stream(statistics["seed"], "report/bootstrap"),
         nested=statistics.get("items") == "nested",
     )
     conditions = {
-        name: _compute_condition(inputs, name, replicates.pass_at_1(index))
-        for index, name in enumerate(names)
+        name: _compute_condition(inputs, name, _estimate_mean(resampled, name)) for name in names
     }
-    contrasts = _compute_contrasts(conditions, replicates, ordered)
-    parts = tuple(
-        PartFindings(entry.part, entry.part.compute(inputs, entry.data)) for entry in inputs.parts
-    )
-    repeated_conditions = compare_replicates(inputs)
     return Findings(
-        source, inputs.pool_states, conditions, contrasts, lead, parts, repeated_conditions
+        source,
+        inputs.pool_states,
+        conditions,
+        _compute_contrasts(conditions, resampled, ordered),
+        lead,
+        tuple(
+            PartFindings(loaded.part, loaded.part.compute(inputs, loaded.data))
+            for loaded in inputs.parts
+        ),
+        compare_replicates(inputs),
+        _compute_other_rule(inputs, ordered),
     )
+
+
+def stack_scores(inputs: ReportInputs, conditions: Sequence[str]) -> Scores:
+    """Stack the audit decisions of conditions and of the source (the row ``SOURCE``)."""
+    audit, seeds = inputs.audit, np.array(inputs.seeds, dtype=np.int64)
+    rows = {
+        name: np.array([arm.deployed.passed for arm in inputs.find_arms(name)])
+        for name in conditions
+    }
+    source = np.broadcast_to(audit.deployed.passed, (len(seeds), len(audit.ids)))
+    return Scores({**rows, SOURCE: source}, seeds, audit.ids)
 
 
 def _order_conditions(inputs: ReportInputs) -> list[str]:
@@ -356,11 +312,11 @@ def _order_conditions(inputs: ReportInputs) -> list[str]:
     return list(dict.fromkeys(n for n in (*first, *inputs.conditions) if n in inputs.conditions))
 
 
-def _compute_condition(inputs: ReportInputs, name: str, interval: Interval) -> ConditionFindings:
+def _compute_condition(inputs: ReportInputs, name: str, estimate: Estimate) -> ConditionFindings:
     arms = inputs.find_arms(name)
     seeds = {
         trained.arm.seed: SeedFindings(
-            decompose(inputs.audit.states, trained.deployed.passed),
+            by_state(inputs.audit.states, trained.deployed.passed),
             trained.budget,
             trained.problems,
             count_codes(trained.deployed.statuses),
@@ -369,40 +325,74 @@ def _compute_condition(inputs: ReportInputs, name: str, interval: Interval) -> C
         )
         for trained in arms
     }
-    mean = pool_counts([seed.decomposition for seed in seeds.values()])
+    passed = np.array([trained.deployed.passed for trained in arms])
+    mean = by_state(inputs.audit.states, passed)
     own = find_own_settings(inputs.recipe)[name]
     return ConditionFindings(
         name=name,
         matched=all(trained.matched for trained in arms),
-        k_eq=k_equivalent(inputs.audit.verdicts.passing, inputs.k, mean.pass_at_1),
-        interval=interval,
+        k_eq=_find_k_eq(inputs.audit.verdicts, mean.pass_at_1),
+        estimate=estimate,
         mean=mean,
         seeds=seeds,
         own=own,
-        label=wording.format_condition_label(name, own, inputs.k),
+        label=format_condition_label(name, own, inputs.k),
     )
 
 
+def _estimate_mean(resampled: Resampled, name: str) -> Estimate:
+    """Estimate a Pass@1, with Wilson's interval where resampling shows no variation."""
+    estimate = resampled.estimate_mean(name)
+    if estimate.low < estimate.high:
+        return estimate
+    return estimate_share(estimate.value, len(resampled.scores.items))
+
+
+def _estimate_difference(resampled: Resampled, a: str, b: str) -> Estimate:
+    """Estimate a minus b, with Newcombe's interval where resampling shows no variation."""
+    estimate = resampled.contrast(a, b)
+    if estimate.low < estimate.high:
+        return estimate
+    first, second = (resampled.scores.rows[name].astype(float).ravel() for name in (a, b))
+    units = len(resampled.scores.items)
+    interval = estimate_paired_difference(estimate.value, second, first, units)
+    return replace(interval, p=estimate.p)
+
+
+def _find_k_eq(verdicts: Verdicts, pass_at_1: Fraction) -> int | None:
+    """Find K_eq; None where it says nothing, since more samples do not help the source."""
+    k_eq = k_equivalent(verdicts.passing, verdicts.k, pass_at_1)
+    is_flat = k_eq > 1 and verdicts.compute_pass_at(1) == verdicts.compute_pass_at(k_eq)
+    return None if is_flat else k_eq
+
+
 def _compute_contrasts(
-    conditions: Mapping[str, ConditionFindings], replicates: Replicates, ordered: Sequence[str]
+    conditions: Mapping[str, ConditionFindings], resampled: Resampled, ordered: Sequence[str]
 ) -> tuple[Contrast, ...]:
     """Compute contrasts: lead minus each other, other pairs, then each minus the source."""
-    index = {name: number for number, name in enumerate(conditions)}
-    mean = {name: condition.mean for name, condition in conditions.items()}
+    terms = {name: condition.mean.terms for name, condition in conditions.items()}
     between = [
-        Contrast(
-            a,
-            b,
-            mean[a].pass_at_1 - mean[b].pass_at_1,
-            mean[a].terms - mean[b].terms,
-            replicates.contrast(index[a], index[b]),
-        )
+        Contrast(a, b, terms[a] - terms[b], _estimate_difference(resampled, a, b))
         for a, b in combinations(ordered, 2)
     ]
     gains = [
-        Contrast(
-            name, SOURCE, mean[name].terms.total, mean[name].terms, replicates.gain(index[name])
-        )
+        Contrast(name, SOURCE, terms[name], _estimate_difference(resampled, name, SOURCE))
         for name in ordered
     ]
     return (*between, *gains)
+
+
+def _compute_other_rule(inputs: ReportInputs, ordered: Sequence[str]) -> Findings | None:
+    """Compute the findings under the verdicts of the other rule, without experiments."""
+    rule = inputs.other_rule
+    if rule is None or rule.reason:
+        return None
+    arms = tuple(
+        replace(item, deployed=replace(item.deployed, statuses=rule.statuses[item.arm.name]))
+        for item in inputs.arms
+    )
+    audit = replace(
+        inputs.audit, deployed=replace(inputs.audit.deployed, statuses=rule.statuses[SOURCE])
+    )
+    judged = replace(inputs, audit=audit, arms=arms, parts=(), other_rule=None)
+    return compute_findings(judged, ordered)

@@ -17,12 +17,6 @@ from gapft_harness.run_directory import layout
 
 T = TypeVar("T", np.bool_, np.int64)
 
-#: A sentence for findings about scaled adapters.
-SCALED = (
-    "These models use the adapters at the scales that were chosen for them on the calibration "
-    "problems. The rest of this report uses the adapters as they were trained."
-)
-
 
 def read_choice(run_path: Path, arm: Arm) -> dict[str, Any]:
     """Read an arm's ``scaling.json``; the caller has checked the hash of its folder."""

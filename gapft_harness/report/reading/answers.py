@@ -18,9 +18,6 @@ from gapft_harness.report.reading.columns import DEPLOYED, read_columns
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import require_consistent
 
-#: Problems with an unexpected verdict that an error message names.
-_MISMATCHES_SHOWN = 3
-
 
 class NoAnswersError(UserError):
     """The run's answers cannot be redistributed over problems; the message has the reason."""
@@ -43,59 +40,6 @@ class Answers:
     arms: Mapping[Arm, NDArray[np.int64]]
 
 
-def read_answers(run_path: Path, task: Mapping[str, Any], tables: Mapping[Arm, str]) -> Answers:
-    """Read the sealed answers, and check that each agrees with its verdict.
-
-    Args:
-        run_path: the run directory.
-        task: the manifest's section of that name.
-        tables: the trained models whose answers are read, besides the source's, with the tables of
-            their decisions, as ``adapters.find_tables`` returns them.
-
-    Raises:
-        NoAnswersError: the verifier gives no answers, gold answers are not texts, or a verdict
-            differs from the comparison of the answer with the gold answer.
-        GapftError: the tables contain different problems.
-    """
-    problems = read_columns(run_path / layout.problems_path("audit"), ("problem_id", "gold"))
-    ids = problems["problem_id"]
-    golds = [_read_gold(text, task) for text in problems["gold"]]
-    source, answers_by_table = layout.responses_path("audit"), {}
-    for table in dict.fromkeys((source, *tables.values())):
-        path = run_path / table
-        table_columns = read_columns(path, ("problem_id", "status", "answer"), DEPLOYED)
-        if table == source and not any(table_columns["answer"]):
-            raise NoAnswersError(_describe_no_answers(task))
-        require_consistent(
-            table_columns["problem_id"] == ids, f"{path}: contains other problems than the audit"
-        )
-        _check_verdicts(table, golds, table_columns, task)
-        answers_by_table[table] = table_columns["answer"]
-    distinct_answers = sorted(
-        {
-            *golds,
-            *(
-                a
-                for table_columns in answers_by_table.values()
-                for a in table_columns
-                if a is not None
-            ),
-        }
-    )
-    codes_by_text = {text: number for number, text in enumerate(distinct_answers)} | {
-        None: NO_ANSWER
-    }
-
-    def encode_texts(texts: Sequence[str | None]) -> NDArray[np.int64]:
-        return np.array([codes_by_text[text] for text in texts], dtype=np.int64)
-
-    return Answers(
-        golds=encode_texts(golds),
-        source=encode_texts(answers_by_table[source]),
-        arms={arm: encode_texts(answers_by_table[table]) for arm, table in tables.items()},
-    )
-
-
 def answers_or_why(
     run_path: Path, task: Mapping[str, Any], tables: Mapping[Arm, str]
 ) -> tuple[Answers | None, str]:
@@ -115,11 +59,48 @@ def answers_or_why(
         return None, str(error)
 
 
-def _describe_no_answers(task: Mapping[str, Any]) -> str:
-    return (
-        f"the verifier {task['verifier']!r} gives no answers to redistribute (the column 'answer' "
-        f"of {layout.responses_path('audit')} is empty); only a verifier with a method "
-        "answer(text), such as option_letter, gives some"
+def read_answers(run_path: Path, task: Mapping[str, Any], tables: Mapping[Arm, str]) -> Answers:
+    """Read the sealed answers, and check that each agrees with its verdict.
+
+    Args:
+        run_path: the run directory.
+        task: the manifest's section of that name.
+        tables: the trained models whose answers are read, besides the source's, with the tables of
+            their decisions, as ``adapters.find_tables`` returns them.
+
+    Raises:
+        NoAnswersError: the verifier gives no answers, gold answers are not texts, or a verdict
+            differs from the comparison of the answer with the gold answer.
+        GapftError: the tables contain different problems.
+    """
+    problems = read_columns(run_path / layout.problems_path("audit"), ("problem_id", "gold"))
+    ids, golds = problems["problem_id"], [_read_gold(gold, task) for gold in problems["gold"]]
+    source = layout.responses_path("audit")
+    answers: dict[str, Sequence[str | None]] = {}
+    for table in dict.fromkeys((source, *tables.values())):
+        rows = read_columns(run_path / table, ("problem_id", "status", "answer"), DEPLOYED)
+        if table == source and not any(rows["answer"]):
+            raise NoAnswersError(
+                f"the verifier {task['verifier']!r} gives no answers to redistribute (the column "
+                f"'answer' of {source} is empty); only a verifier with a method answer(text), such "
+                "as option_letter, gives some"
+            )
+        require_consistent(
+            rows["problem_id"] == ids, f"{run_path / table}: contains other problems than the audit"
+        )
+        _check_verdicts(table, golds, rows, task)
+        answers[table] = rows["answer"]
+    distinct = sorted({*golds, *(text for texts in answers.values() for text in texts if text)})
+    codes: dict[str | None, int] = {text: number for number, text in enumerate(distinct)}
+    codes[None] = NO_ANSWER
+
+    def encode_texts(texts: Sequence[str | None]) -> NDArray[np.int64]:
+        return np.array([codes[text] for text in texts], dtype=np.int64)
+
+    return Answers(
+        golds=encode_texts(golds),
+        source=encode_texts(answers[source]),
+        arms={arm: encode_texts(answers[table]) for arm, table in tables.items()},
     )
 
 
@@ -137,32 +118,16 @@ def _read_gold(text: str, task: Mapping[str, Any]) -> str:
 
 
 def _check_verdicts(
-    table: str,
-    golds: Sequence[str],
-    table_columns: Mapping[str, Sequence[Any]],
-    task: Mapping[str, Any],
+    table: str, golds: Sequence[str], rows: Mapping[str, Sequence[Any]], task: Mapping[str, Any]
 ) -> None:
-    rows = zip(
-        table_columns["problem_id"],
-        golds,
-        table_columns["answer"],
-        table_columns["status"],
-        strict=True,
-    )
-    mismatches = [
-        f"{problem_id} (gold {gold!r:.40}, answer {answer!r:.40}, verdict {status})"
-        for problem_id, gold, answer, status in rows
-        if (status == "pass") != (answer == gold)
-    ]
-    if mismatches:
-        more = (
-            f" and {len(mismatches) - _MISMATCHES_SHOWN} more"
-            if mismatches[_MISMATCHES_SHOWN:]
-            else ""
-        )
-        raise NoAnswersError(
-            f"{table}: answers cannot be redistributed: some verdicts of the verifier "
-            f"{task['verifier']!r} differ from a comparison of the answer with the gold answer: "
-            f"{', '.join(mismatches[:_MISMATCHES_SHOWN])}{more}. So it is unknown which answers "
-            "would be right for other problems"
-        )
+    for problem_id, gold, answer, status in zip(
+        rows["problem_id"], golds, rows["answer"], rows["status"], strict=True
+    ):
+        if (status == "pass") != (answer == gold):
+            raise NoAnswersError(
+                f"{table}: answers cannot be redistributed: the verdict of the verifier "
+                f"{task['verifier']!r} differs from a comparison of the answer with the gold "
+                f"answer, for example {problem_id} (gold {gold!r:.40}, answer {answer!r:.40}, "
+                f"verdict {status}). So it is unknown which answers would be right for other "
+                "problems"
+            )

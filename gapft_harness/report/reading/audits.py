@@ -16,12 +16,12 @@ from gapft_harness.core.records import (
     Arm,
     Budget,
 )
+from gapft_harness.outcomes.verdicts import Verdicts, encode_answers
 from gapft_harness.recipe.sections import Deployment
 from gapft_harness.report.reading.columns import DEPLOYED, PASS, codes, read_columns
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import require_consistent
 from gapft_harness.run_directory.parquet import read_facts
-from gapft_harness.verdicts.table import Verdicts, encode_answers
 
 
 def find_deployment(recipe: Mapping[str, Any]) -> Deployment | None:
@@ -59,7 +59,7 @@ class Audit:
         golds: P gold answers as JSON.
         deployed: the source's deployment decodes.
         samples: shape (P, K), status codes of the samples by sample number.
-        answers: shape (P, K), codes of the samples' answers (``verdicts.table.encode_answers``);
+        answers: shape (P, K), codes of the samples' answers (``outcomes.verdicts.encode_answers``);
             None if unknown.
     """
 
@@ -288,11 +288,10 @@ class OtherRule:
         params: the verifier's parameters.
         permissive: whether it accepts more forms of answers than the run's verifier, or fewer.
         reason: the reason where no other verifier is available.
-        source: codes of its verdicts on the source's responses, shape (P,).
-        arms: codes of its verdicts on an arm's responses, by the arm's name, shape (P,).
-        answer_codes: whether the run's rule finds an answer, for the source (under an empty name)
-            and each arm, shape (P,): ``VALID``, ``INVALID`` or ``OPENS_RIGHT``. Empty where the
-            verifier gives no answers.
+        statuses: codes of its verdicts on the responses of ``SOURCE`` and of each arm, by its name,
+            shape (P,).
+        answer_codes: by the same names, whether the run's rule finds an answer, shape (P,):
+            ``VALID``, ``INVALID`` or ``OPENS_RIGHT``. Empty where the verifier gives no answers.
         reads_openings: whether the verifier can read the beginning of a response.
     """
 
@@ -300,7 +299,6 @@ class OtherRule:
     params: Mapping[str, Any] = field(default_factory=dict)
     permissive: bool = True
     reason: str = ""
-    source: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))
-    arms: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
+    statuses: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
     answer_codes: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
     reads_openings: bool = False

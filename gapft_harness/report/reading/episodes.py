@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.records import Arm
+from gapft_harness.core.records import SOURCE, Arm
 from gapft_harness.report.reading.audits import find_deployment
 from gapft_harness.report.reading.columns import DEPLOYED
 from gapft_harness.run_directory import layout
@@ -19,7 +19,7 @@ class EpisodeCounts:
     """Episodes of one model on one set of problems.
 
     Attributes:
-        who: ``source``, or the condition; its seeds are added.
+        who: ``SOURCE``, or the condition; its seeds are added.
         kind: ``greedy`` (``deployment`` if these decodes are sampled) or ``samples``.
         ended: episodes by the attempt that ended them, from the first attempt.
         passed: episodes whose final submission passed all tests.
@@ -50,14 +50,14 @@ class Repeats:
         episodes: the number of episodes.
         verdicts_differ: episodes with different verdicts.
         feedback_differs: episodes where the outcome of a public test differed.
-        named: the first problems of either kind: the name of the table, and the problem's id.
+        named: the first problems of either kind, as ``table: problem``.
     """
 
     times: int
     episodes: int
     verdicts_differ: int
     feedback_differs: int
-    named: tuple[tuple[str, str], ...]
+    named: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,27 +89,27 @@ def read_episodes(run_path: Path, manifest: Manifest, arms: Sequence[Arm]) -> Ep
     table = run_path / layout.responses_path("audit")
     kind = "greedy" if find_deployment(manifest["recipe"]) is None else "deployment"
     counts = [
-        _count_episodes("source", kind, [(table, DEPLOYED)], attempts),
-        _count_episodes("source", "samples", [(table, [("index", ">=", 0)])], attempts),
+        _count_episodes(SOURCE, kind, [table], DEPLOYED, attempts),
+        _count_episodes(SOURCE, "samples", [table], [("index", ">=", 0)], attempts),
     ]
-    for condition in dict.fromkeys(arm.condition for arm in arms):
-        files = [
-            (run_path / layout.decisions_path(arm), None)
-            for arm in arms
-            if arm.condition == condition
-        ]
-        counts.append(_count_episodes(condition, kind, files, attempts))
+    tables: dict[str, list[Path]] = {}
+    for arm in arms:
+        tables.setdefault(arm.condition, []).append(run_path / layout.decisions_path(arm))
+    counts += [
+        _count_episodes(condition, kind, files, DEPLOYED, attempts)
+        for condition, files in tables.items()
+    ]
     return EpisodeFacts(attempts, tuple(counts), repeats)
 
 
 def _count_episodes(
-    who: str, kind: str, files: Sequence[tuple[Path, Any]], attempts: int
+    who: str, kind: str, files: Sequence[Path], filters: Any, attempts: int
 ) -> EpisodeCounts:
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     ended, passed, public_only = [0] * attempts, 0, 0
-    for path, filters in files:
+    for path in files:
         table = pq.read_table(path, columns=["index", "attempts", "status"], filters=filters)
         earlier = pc.list_value_length(table["attempts"]).to_pylist()
         for used, status in zip(earlier, table["status"].to_pylist(), strict=True):
@@ -120,15 +120,16 @@ def _count_episodes(
 
 
 def _read_repeats(executions: Mapping[str, Mapping[str, Any]]) -> Repeats:
+    tables = executions.values()
     problems = [
-        (table, problem)
+        f"{table}: {problem}"
         for table, facts in sorted(executions.items())
         for problem in sorted({*facts["verdicts_differ"], *facts["feedback_differs"]})
     ]
     return Repeats(
-        times=max((facts["times"] for facts in executions.values()), default=1),
-        episodes=sum(facts["episodes"] for facts in executions.values()),
-        verdicts_differ=sum(len(facts["verdicts_differ"]) for facts in executions.values()),
-        feedback_differs=sum(len(facts["feedback_differs"]) for facts in executions.values()),
+        times=max((facts["times"] for facts in tables), default=1),
+        episodes=sum(facts["episodes"] for facts in tables),
+        verdicts_differ=sum(len(facts["verdicts_differ"]) for facts in tables),
+        feedback_differs=sum(len(facts["feedback_differs"]) for facts in tables),
         named=tuple(problems[:_PROBLEMS_NAMED]),
     )

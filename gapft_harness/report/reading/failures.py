@@ -30,7 +30,7 @@ class FailedResponse:
     status: str
     reason: str
     text: str
-    gold: str
+    gold: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +39,16 @@ class Failures:
 
     Attributes:
         where: ``pool``, ``audit``, or the arms.
-        statuses: responses by status.
+        total: the number of responses.
         kinds: responses that did not pass by kind of reason, the most frequent first.
         examples: the first response of the most frequent kinds; where there are few kinds, more
             responses, to other problems.
     """
 
     where: str
-    statuses: Mapping[str, int]
+    total: int
     kinds: tuple[tuple[Kind, int], ...]
     examples: tuple[FailedResponse, ...]
-
-    @property
-    def total(self) -> int:
-        """The number of responses."""
-        return sum(self.statuses.values())
 
 
 def read_failures(
@@ -70,46 +65,33 @@ def read_failures(
         An entry for each group with too few passing or judged responses; often empty.
     """
     notable = [name for name, counts in verdict_counts.items() if needs_explanation(counts)]
-    tables: list[tuple[str, dict[str, Path]]] = [
-        (split, {split: run_path / layout.judged_table_path(split)})
-        for split in ("pool", "audit")
-        if split in notable
-    ]
+    groups: dict[str, list[str]] = {
+        split: [split] for split in ("pool", "audit") if split in notable
+    }
     if failed_arms := [name for name in arms if name in notable]:
-        label = f"audit, after training ({', '.join(failed_arms)})"
-        tables.append(
-            (label, {name: run_path / layout.judged_table_path(name) for name in failed_arms})
-        )
-    return tuple(
-        _read_group(
-            label, files, run_path / layout.problems_path("pool" if label == "pool" else "audit")
-        )
-        for label, files in tables
-    )
+        groups[f"audit, after training ({', '.join(failed_arms)})"] = failed_arms
+    return tuple(_read_group(run_path, where, names) for where, names in groups.items())
 
 
-def _read_group(label: str, files: Mapping[str, Path], problems: Path) -> Failures:
-    statuses: Counter[str] = Counter()
-    kinds: Counter[Kind] = Counter()
-    examples_by_kind: dict[Kind, list[FailedResponse]] = {}
-    for name, path in files.items():
-        for row in _read_rows(path):
+def _read_group(run_path: Path, where: str, names: Sequence[str]) -> Failures:
+    total, kinds = 0, Counter[Kind]()
+    examples: dict[Kind, dict[str, FailedResponse]] = {}
+    for name in names:
+        for row in _read_rows(run_path / layout.judged_table_path(name)):
             verdict = Verdict(row["status"], row["reason"])
-            statuses[verdict.status] += 1
+            total += 1
             if not verdict.passed:
                 kind = classify_reason(verdict)
                 kinds[kind] += 1
-                examples = examples_by_kind.setdefault(kind, [])
-                if len(examples) < RESPONSES_SHOWN and row["problem_id"] not in {
-                    response.problem_id for response in examples
-                }:
-                    examples.append(FailedResponse(name, **row, gold=""))
+                first = examples.setdefault(kind, {})
+                if len(first) < RESPONSES_SHOWN:
+                    first.setdefault(row["problem_id"], FailedResponse(name, **row))
     order = rank_kinds(kinds)
-    rounds = zip_longest(*(examples_by_kind[kind] for kind, _ in order))
-    selected = [response for round_ in rounds for response in round_ if response is not None][
-        :RESPONSES_SHOWN
-    ]
-    return Failures(label, dict(statuses), tuple(order), tuple(_add_golds(selected, problems)))
+    rounds = zip_longest(*(examples[kind].values() for kind, _ in order))
+    chosen = [response for round_ in rounds for response in round_ if response is not None]
+    problems = run_path / layout.problems_path("pool" if where == "pool" else "audit")
+    shown = tuple(_add_golds(chosen[:RESPONSES_SHOWN], problems))
+    return Failures(where, total, tuple(order), shown)
 
 
 def count_statuses(path: Path) -> dict[str, int]:
@@ -130,10 +112,8 @@ def _read_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _add_golds(responses: Sequence[FailedResponse], problems: Path) -> Iterator[FailedResponse]:
-    filters: list[tuple[str, str, Any]] = [
-        ("problem_id", "in", [response.problem_id for response in responses])
-    ]
-    gold_columns = read_columns(problems, ("problem_id", "gold"), filters)
-    golds = dict(zip(gold_columns["problem_id"], gold_columns["gold"], strict=True))
+    ids = [response.problem_id for response in responses]
+    columns = read_columns(problems, ("problem_id", "gold"), [("problem_id", "in", ids)])
+    golds = dict(zip(columns["problem_id"], columns["gold"], strict=True))
     for response in responses:
         yield replace(response, gold=format_gold(golds[response.problem_id]))

@@ -29,11 +29,7 @@ from gapft_harness.report.reading.published import PublishedValue, measure_searc
 from gapft_harness.report.reading.texts import AuditTexts
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, require_consistent
-from gapft_harness.run_directory.history import LATE_PREFIX
-from gapft_harness.run_directory.manifest import (
-    ImportFacts,
-    Manifest,
-)
+from gapft_harness.run_directory.manifest import ImportFacts, Manifest
 
 __all__ = [
     "PASS",
@@ -123,18 +119,6 @@ class ReportInputs:
     def find_arms(self, condition: str) -> tuple[TrainedArm, ...]:
         """Return a condition's arms, by ascending seed."""
         return tuple(arm for arm in self.arms if arm.arm.condition == condition)
-
-    @property
-    def late_changes(self) -> tuple[str, ...]:
-        """The changes that were made after results existed, each as a sentence."""
-        return tuple(
-            line.removeprefix(LATE_PREFIX) for line in self.warnings if line.startswith(LATE_PREFIX)
-        )
-
-    @property
-    def splits_with_imported_verdicts(self) -> tuple[str, ...]:
-        """The splits whose verdicts come from imported files, not from the verifier."""
-        return tuple(split for split, facts in self.imported.items() if facts["verdicts"] == "file")
 
     def find_part_data(self, name: str) -> Any:
         """Return the data that an experiment's part read; None if the run has no such part."""

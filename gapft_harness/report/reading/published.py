@@ -7,40 +7,84 @@ the paper before anything is trained.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gapft_harness.analysis.pass_at_k import format_k
-from gapft_harness.core.records import SOURCE
+from gapft_harness.outcomes.verdicts import Verdicts
 from gapft_harness.recipe.recipe import MINUS
 from gapft_harness.report.reading.audits import read_verdicts
-from gapft_harness.report.rendering.blocks import Text
-from gapft_harness.report.rendering.wording import points
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS
-from gapft_harness.verdicts.table import Verdicts
 
-#: Counts of problems by state.
-_COUNTS = ("solved", "recovered", "missed", "verified")
-#: Counts of a condition: samples that one decode is worth, and decisions that a retraining changes.
-_OTHER_COUNTS = ("k_eq", "changed")
-#: Figures that the matrix of the experiment ``scope`` has at each K.
-SCOPE = ("kappa_S", "kappa_U", "rho_G", "net_gain", "null_S", "null_U")
-#: The beginning of a figure under the other rule of the verifier, such as its permissive one.
-OTHER_RULE = "other_rule_"
-#: A condition's budget (Equation 7) by the keys of the manifest.
-BUDGET = {
-    "n": "slots n",
-    "exposures": "exposures N",
-    "tokens": "processed tokens L",
-    "supervised_tokens": "supervised tokens",
-    "steps": "updates J",
-}
-
+#: The sentence on a source that differs from the paper's.
+DIFFERENT_SOURCE = (
+    "the source differs from the paper's source by more than chance explains, so its prompt, chat "
+    "template, start tokens, rule, data or weights are different, and later results are not "
+    'comparable (docs/recipes.md, "Figures that a paper prints")'
+)
 #: Standard errors of a share beyond which chance does not explain a difference.
 _FAR_ERRORS = 2
+
+
+class Quantity(NamedTuple):
+    """A quantity that a paper prints.
+
+    Attributes:
+        table: the table of results.json with this run's value.
+        column: its column there; of an estimate, also ``_low`` or ``_high``.
+        title: its name for people.
+        is_count: whether it is a count of problems, samples, tokens or steps; else it is in
+            percent.
+    """
+
+    table: str
+    column: str
+    title: str
+    is_count: bool = False
+
+
+_QUANTITIES = {
+    "solved": Quantity("states", "problems", "solved", True),
+    "recovered": Quantity("recovered", "problems", "recovered", True),
+    "missed": Quantity("states", "problems", "missed", True),
+    "verified": Quantity("states", "problems", "verified", True),
+    "G_of_GU": Quantity("states", "problems", "share of G in G and U"),
+    "greedy": Quantity("curve", "rate", "greedy Pass@1"),
+    "pass": Quantity("curve", "rate", "Pass@k"),
+    "pass_at_1": Quantity("conditions", "pass_at_1", "Pass@1"),
+    "k_eq": Quantity("conditions", "K_eq", "K_eq", True),
+    "kappa_S": Quantity("decomposition", "kappa_S", "κ_S"),
+    "kappa_U": Quantity("decomposition", "kappa_U", "κ_U"),
+    "rho_G": Quantity("decomposition", "rho_G", "ρ_G"),
+    "n": Quantity("seeds", "slots", "slots n", True),
+    "exposures": Quantity("seeds", "exposures", "exposures N", True),
+    "tokens": Quantity("seeds", "tokens", "processed tokens L", True),
+    "supervised_tokens": Quantity("seeds", "supervised_tokens", "supervised tokens", True),
+    "steps": Quantity("seeds", "steps", "updates J", True),
+    "delta": Quantity("contrasts", "delta", "Pass@1"),
+    "ci95_low": Quantity("contrasts", "delta_low", "Pass@1, 95% interval from"),
+    "ci95_high": Quantity("contrasts", "delta_high", "Pass@1, 95% interval to"),
+    "S": Quantity("contrasts", "term_S", "its part on S"),
+    "U": Quantity("contrasts", "term_U", "its part on U"),
+    "G": Quantity("contrasts", "term_G", "its part on G"),
+    "changed": Quantity("replicates", "changed", "changed decisions", True),
+    "invalid": Quantity("other_rule", "invalid_share", "invalid responses"),
+    "other_rule_pass_at_1": Quantity("other_rule", "other_rule", "Pass@1 by the other rule"),
+    "other_rule_delta": Quantity("other_rule_contrasts", "other_rule", "Pass@1 by the other rule"),
+    "other_rule_ci95_low": Quantity(
+        "other_rule_contrasts", "other_rule_low", "Pass@1 by the other rule, 95% interval from"
+    ),
+    "other_rule_ci95_high": Quantity(
+        "other_rule_contrasts", "other_rule_high", "Pass@1 by the other rule, 95% interval to"
+    ),
+    "net_gain": Quantity("scope", "net_gain", "net gain"),
+    "null_S": Quantity("scope", "null_S", "null κ_S"),
+    "null_U": Quantity("scope", "null_U", "null κ_U"),
+    "flat_solved_share": Quantity("online", "flat_solved_share", "share of G in flat groups"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +111,6 @@ class PublishedValue:
     reason: str = ""
 
     @property
-    def is_count(self) -> bool:
-        """Whether it is a count of problems, samples, tokens or steps; else it is in percent."""
-        return self.name in (*_COUNTS, *BUDGET, *_OTHER_COUNTS)
-
-    @property
     def name(self) -> str:
         """The quantity without K."""
         return self.quantity.partition("@")[0]
@@ -80,6 +119,18 @@ class PublishedValue:
     def k(self) -> str:
         """The K of the quantity; empty: none."""
         return self.quantity.partition("@")[2]
+
+    @property
+    def kind(self) -> Quantity:
+        """The quantity's place in the results, and its name for people."""
+        kind = _QUANTITIES[self.name]
+        is_scope = bool(self.k) and self.subject not in SPLITS
+        return kind._replace(table="scope") if is_scope else kind
+
+    @property
+    def is_count(self) -> bool:
+        """Whether it is a count; else it is in percent or points."""
+        return self.kind.is_count
 
     @property
     def conditions(self) -> tuple[str, ...]:
@@ -111,37 +162,6 @@ class PublishedValue:
         return abs(self.measured - self.printed) / error
 
     @property
-    def results_key(self) -> str:
-        """The key of results.json with the run's value; ``*`` stands for a condition or seed."""
-        name = self.name
-        if self.subject == "pool":
-            return f"pool.recovered_by_k.{self.k}" if name == "recovered" else "pool.states"
-        if self.subject == "audit":
-            rates = {"greedy": "source.pass_at_1", "pass": f"source.pass_at_k.{self.k}"}
-            return rates.get(name, "source.states")
-        if self.k:
-            return f"scope.lines.*.{name}"
-        keys = {
-            "changed": "replicates.*.changed",
-            "k_eq": "conditions.*.K_eq",
-            "flat_solved_share": "online.drawn.*.flat_solved_share",
-            "invalid": "verifier_audit.conditions.*.invalid",
-            "delta": "contrasts.*.delta",
-            "other_rule_delta": "verifier_audit.contrasts.*.other_rule",
-            **dict.fromkeys(("ci95_low", "ci95_high"), "contrasts.*.ci95"),
-            **dict.fromkeys(
-                ("other_rule_ci95_low", "other_rule_ci95_high"),
-                "verifier_audit.contrasts.*.other_rule_ci95",
-            ),
-            **dict.fromkeys("SUG", "contrasts.*.terms"),
-            **dict.fromkeys(BUDGET, "conditions.*.seeds.*.budget"),
-        }
-        if name == "other_rule_pass_at_1":
-            model = "source" if self.subject == SOURCE else "conditions.*"
-            return f"verifier_audit.{model}.other_rule"
-        return keys.get(name, f"conditions.*.{name}")
-
-    @property
     def is_far(self) -> bool:
         """Whether chance does not explain the difference."""
         return self.standard_errors is not None and self.standard_errors > _FAR_ERRORS
@@ -153,44 +173,19 @@ class PublishedValue:
         if self.is_count:
             return f"{value:,.0f}"
         if self.is_difference or self.name == "net_gain":
-            return points(value / 100, self.digits)
+            return self.format_difference(value)
         return f"{value:.{self.digits}f}%"
+
+    def format_difference(self, value: float) -> str:
+        """Format a difference of two values, signed: ``+1,204``, ``−0.13``."""
+        text = f"{value:+,.{0 if self.is_count else self.digits}f}"
+        is_zero = not any(digit in text for digit in "123456789")
+        return text[1:] if is_zero else text.replace("-", "\N{MINUS SIGN}")
 
     @property
     def label(self) -> str:
-        """The figure's name for people: ``pool: recovered within 8 samples``."""
-        name, k = self.name.removeprefix(OTHER_RULE), self.k
-        if name in ("greedy", "pass"):
-            return f"{self.subject}: {'greedy Pass@1' if name == 'greedy' else f'Pass@{k}'}"
-        if name in SCOPE:
-            tail = f" at K = {k}" if k else ""
-        else:
-            within = {"recovered": " within {} sample", "missed": " by {} sample"}
-            tail = within.get(name, " with {} sample").format(k) + "s" * (k != "1") if k else ""
-        rule = " by the other rule" if self.name.startswith(OTHER_RULE) else ""
-        return f"{self.subject}: {_NAMES.get(name, name)}{tail}{rule}"
-
-
-#: Names of quantities for people, if they differ from their names in the recipe.
-_NAMES = {
-    "pass_at_1": "Pass@1",
-    "kappa_S": "κ_S",
-    "kappa_U": "κ_U",
-    "rho_G": "ρ_G",
-    "net_gain": "net gain",
-    "null_S": "null κ_S",
-    "null_U": "null κ_U",
-    "k_eq": "K_eq",
-    "G_of_GU": "share of G in G and U",
-    "invalid": "invalid responses",
-    "flat_solved_share": "share of G in flat groups",
-    "changed": "changed decisions",
-    "delta": "Pass@1",
-    "ci95_low": "Pass@1, 95% interval from",
-    "ci95_high": "Pass@1, 95% interval to",
-    **BUDGET,
-    **{state: f"its part on {state}" for state in "SUG"},
-}
+        """The figure's name for people: ``pool: recovered, K = 8``."""
+        return f"{self.subject}: {self.kind.title}{f', K = {self.k}' if self.k else ''}"
 
 
 def parse_published(tables: Mapping[str, Mapping[str, float]]) -> list[PublishedValue]:
@@ -206,20 +201,26 @@ def parse_published(tables: Mapping[str, Mapping[str, float]]) -> list[Published
 def list_published(recipe: Mapping[str, Any]) -> list[PublishedValue]:
     """List the printed figures in a recipe, in order, with reasons for those not comparable."""
     return [
-        replace(figure, reason=_find_different_setting(recipe, figure.subject, figure.quantity))
+        replace(figure, reason=_find_different_setting(recipe, figure))
         for figure in parse_published(recipe.get("paper", {}))
     ]
 
 
-def _find_different_setting(recipe: Mapping[str, Any], split: str, quantity: str) -> str:
+def format_printed(recipe: Mapping[str, Any], quantity: str) -> dict[str, str]:
+    """Format the printed values of a quantity by their subject."""
+    figures = (f for f in parse_published(recipe.get("paper", {})) if f.quantity == quantity)
+    return {figure.subject: figure.format_value(figure.printed) for figure in figures}
+
+
+def _find_different_setting(recipe: Mapping[str, Any], figure: PublishedValue) -> str:
     """Find the setting by which a split's problems or samples differ from the paper's."""
     calibration = recipe["experiments"].get("scaling", {}).get("calibration")
-    k, k_text = recipe["search"]["k"], quantity.partition("@")[2]
-    if recipe["data"].get(f"{split}_limit"):
-        return f"data.{split}_limit selects other problems"
-    if split == "pool" and isinstance(calibration, int):
+    k = recipe["search"]["k"]
+    if recipe["data"].get(f"{figure.subject}_limit"):
+        return f"data.{figure.subject}_limit selects other problems"
+    if figure.subject == "pool" and isinstance(calibration, int):
         return f"experiments.scaling.calibration: {calibration} selects other problems"
-    return f"search.k is {k}" if k_text and int(k_text) > k else ""
+    return f"search.k is {k}" if figure.k and int(figure.k) > k else ""
 
 
 def measure_search(run_path: Path, recipe: Mapping[str, Any], split: str) -> list[PublishedValue]:
@@ -227,8 +228,7 @@ def measure_search(run_path: Path, recipe: Mapping[str, Any], split: str) -> lis
     figures = [figure for figure in list_published(recipe) if figure.subject == split]
     if all(figure.reason for figure in figures):
         return figures
-    table, k = run_path / layout.responses_path(split), recipe["search"]["k"]
-    verdicts = read_verdicts(table, k)
+    verdicts = read_verdicts(run_path / layout.responses_path(split), recipe["search"]["k"])
     return [value if value.reason else _measure(value, verdicts) for value in figures]
 
 
@@ -251,19 +251,11 @@ def _measure(figure: PublishedValue, verdicts: Verdicts) -> PublishedValue:
     return replace(figure, measured=float(measured), n=n)
 
 
-def describe_differences(figures: list[PublishedValue]) -> list[Text]:
-    """Return a line for each figure, and a warning where a figure is far off."""
-    lines = [Text(f"{figure.label}: {_describe_difference(figure)}") for figure in figures]
+def describe_differences(figures: Sequence[PublishedValue]) -> Iterator[str]:
+    """Yield a line for each figure, and a warning where a figure is far off."""
+    yield from (f"{figure.label}: {_describe_difference(figure)}" for figure in figures)
     if any(figure.is_far for figure in figures):
-        lines.append(
-            Text(
-                "the source differs from the paper's source by more than chance explains. Check "
-                "prompt, chat template, start tokens, rule, data and weights before you train "
-                '(docs/recipes.md, "Figures that a paper prints")',
-                "warning",
-            )
-        )
-    return lines
+        yield f"warning: {DIFFERENT_SOURCE}"
 
 
 def _describe_difference(figure: PublishedValue) -> str:

@@ -1,1 +1,1 @@
-"""Build the report's sections."""
+"""Build the report's sections: tables and figures of findings, with static notes."""

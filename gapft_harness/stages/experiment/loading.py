@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from reprlib import repr as short
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, cast
 
 from gapft_harness.core.errors import UnknownPluginError
 from gapft_harness.hooks.checked import check_facts
@@ -21,6 +21,7 @@ from gapft_harness.stages.experiment.protocol import Cost, Experiment
 from gapft_harness.stages.experiment.steps import Step, View
 
 if TYPE_CHECKING:
+    from gapft_harness.presentation.content import Table
     from gapft_harness.report.part import Part
 
 
@@ -93,12 +94,10 @@ class CheckedExperiment:
 
     Attributes:
         list_methods: methods that return a list, with the type of its items.
-        pair_methods: methods that return a list of pairs of a name and an object of this type.
         object_methods: methods that return one object, with its allowed types.
     """
 
     list_methods: Mapping[str, type] = dict.fromkeys(("conditions", "faults", "warnings"), str)
-    pair_methods: Mapping[str, Any] = {}
     object_methods: Mapping[str, tuple[type, ...]] = {"cost": (Cost,)}
 
     def __init__(self, wrapped: object, entry: Registration) -> None:
@@ -121,9 +120,8 @@ class CheckedExperiment:
 
     def _find_fault(self, name: str, result: Any) -> str:
         """Describe the fault of a method's return value; empty if it is valid."""
-        if name in self.list_methods or name in self.pair_methods:
-            kind = self.list_methods.get(name) or self.pair_methods[name]
-            return _find_list_fault(result, kind, pairs=name in self.pair_methods)
+        if name in self.list_methods:
+            return _find_list_fault(result, self.list_methods[name])
         if name in self.object_methods and not isinstance(result, self.object_methods[name]):
             return f"{short(result)} as {name}, expected {self.object_methods[name][0].__name__}"
         return ""
@@ -133,18 +131,14 @@ class CheckedExperiment:
 
     def _check_part(self, part: Any) -> Any:
         from gapft_harness.report.part import Part
-        from gapft_harness.report.results import RESERVED_KEYS
 
         if not isinstance(part, Part):
             raise self._entry.contract_error(
                 f"returned {short(part)} as its part, expected a Part", part
             )
-        if part.name != self._entry.name or part.name in RESERVED_KEYS:
-            problem = (
-                "a reserved key of results.json" if part.name in RESERVED_KEYS else "not its name"
-            )
+        if part.name != self._entry.name:
             raise self._entry.contract_error(
-                f"names its part {part.name!r}, {problem}; expected {self._entry.name!r}", part
+                f"names its part {part.name!r}, not its name; expected {self._entry.name!r}", part
             )
         return CheckedPart(part, self._entry)
 
@@ -180,61 +174,39 @@ class CheckedPart(CheckedExperiment):
     """An experiment's part of the report whose return values are checked."""
 
     def __init__(self, wrapped: object, entry: Registration) -> None:
-        from gapft_harness.report.part import Opening, Summary
-        from gapft_harness.report.rendering.blocks import Section
+        from gapft_harness.presentation.content import Table
 
         super().__init__(wrapped, entry)
-        nothing = type(None)
-        self.list_methods = {"leads": str, "sections": Section}
-        self.pair_methods = {"figures": Callable, "tables": Iterable}
-        self.object_methods = {
-            "opening": (Opening, nothing),
-            "summary": (Summary, nothing),
-            "verdicts": (Mapping,),
-        }
+        self.list_methods = {"leads": str, "tables": Table}
+        self.object_methods = {"verdicts": (Mapping,)}
 
     def _convert_result(self, name: str, result: Any, method: Callable[..., Any]) -> Any:
-        if name == "results" and result is not None:
-            return check_facts(self._entry, result, "an entry of results.json", method)
-        if name == "sections":
-            for fault in filter(None, (_find_block_fault(b) for s in result for b in s.blocks)):
-                raise self._entry.contract_error(f"returned a section with {fault}", method)
         if name == "tables":
-            with self._entry.wrap_errors():
-                result = [(file, iter([*rows])) for file, rows in result]
-        if name == "figures":
-            result = [(figure, partial(self._call_method, "draw", draw)) for figure, draw in result]
-        pattern = {"tables": r"[\w-]+\.csv", "figures": r"[\w-]+"}.get(name, "")
-        for pair in result if pattern else ():
-            if not re.fullmatch(pattern, pair[0]):
-                raise self._entry.contract_error(
-                    f"gives one of its {name} the invalid name {pair[0]!r}", method
-                )
+            for table in result:
+                self._check_table(table, method)
         return result
 
+    def _check_table(self, table: Table, method: Callable[..., Any]) -> None:
+        """Check that a table has an allowed name and values that can be written and shown."""
+        name = self._entry.name
+        if table.name and not re.fullmatch(rf"{re.escape(name)}(_\w+)?", table.name):
+            raise self._entry.contract_error(
+                f"names a table {table.name!r}; expected {name!r}, or {name + '_'!r} and a word",
+                method,
+            )
+        with self._entry.wrap_errors():
+            entries = table.list_entries()
+            for row in table.rows:
+                for column in table.titled:
+                    column.format_cell(row)
+        check_facts(self._entry, {"rows": entries}, f"a table {table.name!r}", method)
 
-def _find_list_fault(value: Any, kind: Any, *, pairs: bool) -> str:
-    """Describe the fault of a list of a kind, or of pairs of a name and a kind; empty if valid."""
-    description = f"a name and a {kind.__name__}" if pairs else kind.__name__
+
+def _find_list_fault(value: Any, kind: type) -> str:
+    """Describe the fault of a list of objects of a type; empty if it is valid."""
     if isinstance(value, str) or not isinstance(value, Iterable):
-        return f"{short(value)}, expected {'pairs of' if pairs else 'a list of'} {description}"
+        return f"{short(value)}, expected a list of {kind.__name__}"
     for item in value:
-        is_pair = isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str)
-        if not (is_pair and isinstance(item[1], kind) if pairs else isinstance(item, kind)):
-            return f"{short(item)} in a list, expected {description}"
-    return ""
-
-
-def _find_block_fault(block: Any) -> str:
-    """Describe the fault of a block (renderers accept only text); empty if it is valid."""
-    from gapft_harness.report.rendering.blocks import Block, Table
-
-    if not isinstance(block, get_args(Block)):
-        return f"{short(block)}; expected a block such as Text or Table"
-    if isinstance(block, Table):
-        for row in (block.columns, *block.rows):
-            if len(row) != len(block.columns):
-                return f"a table with a row of {len(row)} cells, expected {len(block.columns)}"
-            if wrong_cells := [cell for cell in row if not isinstance(cell, str)]:
-                return f"a table with the cell {short(wrong_cells[0])}, expected text"
+        if not isinstance(item, kind):
+            return f"{short(item)} in a list, expected {kind.__name__}"
     return ""

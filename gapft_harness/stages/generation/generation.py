@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import BLOCK, GREEDY, Adapter, Decoding, Problem
 from gapft_harness.core.streams import SampleStreams, derive_key
 from gapft_harness.hooks.manager import Plugins
@@ -61,7 +62,6 @@ from gapft_harness.stages.generation.reuse import (
     count_stored_responses,
 )
 from gapft_harness.stages.generation.sealing import (
-    closing_verifier,
     read_description,
     write_responses,
 )
@@ -78,6 +78,7 @@ from gapft_harness.stages.generation.stored_files import (
 from gapft_harness.stages.generation.verdicts import ChunkJudge, judge_chunks, place_verdicts
 from gapft_harness.store.recorded import record_groups
 from gapft_harness.store.store import Store
+from gapft_harness.verification.judging import closing_verifier
 
 #: Increase it when stored responses could be misread, or an unchanged key would stand for different
 #: responses.
@@ -175,6 +176,7 @@ class ChunkGenerator:
         episodes: the settings of episodes; None for single responses.
         verifier: reads the answers of the first chunk.
         run: the run directory that responses are generated for, recorded in stored files.
+        keeps_verdicts: whether verdicts of the sampler are kept; else they are an error.
     """
 
     sampler: Sampler
@@ -182,6 +184,7 @@ class ChunkGenerator:
     episodes: Episodes | None = None
     verifier: Verifier | None = None
     run: str = ""
+    keeps_verdicts: bool = False
 
     def generate_missing(self, chunk: Chunk, progress: _GenerationProgress, is_first: bool) -> None:
         """Generate and store the missing phases of a chunk; its claim must be held.
@@ -259,6 +262,12 @@ class ChunkGenerator:
                 check_conversations(requests, answers, draft)
             elif is_first:
                 self._check_first_responses(members, answers, decoding, progress)
+            has_verdicts = any(g.passed is not None for a in answers for g in a.generations)
+            if has_verdicts and not self.keeps_verdicts:
+                raise UserError(
+                    "the sampler returned verdicts (passed), which only a search with "
+                    "search.responses keeps; name the file there, or remove its verdicts"
+                )
             new_records = build_response_records(requests, answers)
             draft.add(new_records)
             records += new_records
@@ -427,6 +436,8 @@ def generate_and_judge(
     adapter: Adapter | None = None,
     on_generated: Callable[[Responses], object] = lambda responses: None,
     share: tuple[int, int] | None = None,
+    settings: SamplerSettings | None = None,
+    has_verifier: bool = True,
 ) -> dict[str, Any]:
     """Generate and judge the responses that the store lacks, and write the table.
 
@@ -446,6 +457,8 @@ def generate_and_judge(
         on_generated: called with the responses before they are judged.
         share: (worker number from 0, number of workers): process only this worker's chunks, and
             write no table; None: process all chunks.
+        settings: the sampler's settings; None: those of the recipe.
+        has_verifier: whether the verdicts are the verifier's, not the sampler's.
 
     Returns:
         The facts of ``sealing.write_responses``; ``reused``, the number of responses from each
@@ -454,10 +467,10 @@ def generate_and_judge(
     Raises:
         UserError: the model or the verifier's rules differ from those of the run's other tables.
     """
-    settings = build_sampler_settings(run.recipe)
+    settings = settings or build_sampler_settings(run.recipe)
     lazy_sampler = _LazySampler(plugins, settings, adapter)
     with closing_verifier(verifier), contextlib.closing(lazy_sampler):
-        if not plugins.can_rejudge(task["verifier"]):
+        if has_verifier and not plugins.can_rejudge(task["verifier"]):
             require_same_rules(run.manifest(), name, read_description(verifier))
         episodes = build_episodes(verifier, task["episode"]["attempts"], task["verifier"])
         store = Store.for_run(run.path)
@@ -498,6 +511,7 @@ def generate_and_judge(
                 episodes,
                 verifier,
                 str(run.path.resolve()),
+                keeps_verdicts=not has_verifier,
             ),
             progress,
             episodes.attempts,
@@ -540,6 +554,7 @@ def generate_and_judge(
             },
             episodes=episodes,
             executions=executions,
+            has_verifier=has_verifier,
             progress=progress,
         )
         # not in the table, which does not depend on the run that responses were generated for

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,11 +19,11 @@ from gapft_harness.core.records import (
 from gapft_harness.hooks.checked import check_facts, find_answer_reader
 from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.hooks.registration import find_owner
+from gapft_harness.outcomes.copies import CopyDetector
 from gapft_harness.run_directory.parquet import Values, read_facts, write_batches
 from gapft_harness.run_directory.tables import build_response_row, response_schema
 from gapft_harness.stages.generation.episodes import Episodes
 from gapft_harness.stages.generation.stored_files import ProblemResponses, Responses
-from gapft_harness.verdicts.copies import CopyDetector
 from gapft_harness.verification.judging import (
     VerdictAndAnswer,
     judge_and_answer,
@@ -165,18 +164,6 @@ _VERDICT_BATCH = 256
 
 #: Responses by problem, and for each problem the verdicts and answers.
 JudgedBatch = tuple[list[ProblemResponses], list[list[VerdictAndAnswer]]]
-
-
-@contextlib.contextmanager
-def closing_verifier(verifier: Verifier) -> Iterator[Verifier]:
-    """Close a verifier at the end, if it has a ``close`` method (worker processes)."""
-    try:
-        yield verifier
-    finally:
-        close = getattr(verifier, "close", None)
-        if close is not None:
-            with find_owner("verifier", verifier).wrap_errors():
-                close()
 
 
 def read_description(verifier: Verifier) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 A file's first line contains the problems and offsets of the other lines, the run that they were
 generated for, and the hash of the file. Each other line contains the responses to one problem from
-one call of the sampler (in an episode, from one attempt); or verdicts: those of an imported file,
-or those of the judge step, which has its own files (``verdicts.py``).
+one call of the sampler (in an episode, from one attempt), with the verdicts that the sampler has;
+or verdicts of the judge step, which has its own files (``verdicts.py``).
 """
 
 from __future__ import annotations
@@ -20,14 +20,12 @@ from typing import Any
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.records import GREEDY, Attempt, Response, Verdict
 from gapft_harness.hooks.protocols import Generated, Request
+from gapft_harness.run_directory.manifest import IMPORTED_PREFIX
 from gapft_harness.run_directory.tables import parse_status
 from gapft_harness.store.store import damaged_file_error
 
 #: One line of a file.
 Record = Mapping[str, Any]
-
-#: New verdicts by problem id and decode index.
-Judgements = Mapping[str, Mapping[int, Verdict]]
 
 #: The statuses of a response without a verdict, because of a timeout or an error.
 _WITHOUT_VERDICT = ("timeout", "error")
@@ -248,7 +246,8 @@ def build_response_records(
             "prompt_ids": answer.prompt_ids,
             "responses": [
                 [index, seed, g.text, g.token_ids, g.finish_reason, g.tokens_from]
-                + ([g.reasoning] if g.reasoning else [])
+                + ([g.reasoning] if g.reasoning or g.passed is not None else [])
+                + ([g.passed] if g.passed is not None else [])
                 for index, seed, g in zip(
                     request.indices, request.seeds, answer.generations, strict=True
                 )
@@ -261,15 +260,9 @@ def build_response_records(
     return records
 
 
-def build_verdict_records(judged: Judgements) -> list[dict[str, Any]]:
-    """Build the lines of verdicts."""
-    return [
-        {
-            "problem_id": problem_id,
-            "judged": [[i, v.status, v.reason] for i, v in problem_verdicts.items()],
-        }
-        for problem_id, problem_verdicts in judged.items()
-    ]
+def build_log_verdict(passed: bool) -> Verdict:
+    """Build the verdict that a log has on its response."""
+    return Verdict("pass" if passed else "fail", IMPORTED_PREFIX)
 
 
 def build_verdict_record(
@@ -354,9 +347,10 @@ def _join_records(problem_id: str, records: Sequence[Record]) -> ProblemResponse
         is_first_attempt = "attempt" not in record
         if is_first_attempt:
             prompt_ids = ids
-        for index, seed, text, token_ids, finish_reason, tokens_from, *reasoning in record[
-            "responses"
-        ]:
+        for index, seed, text, token_ids, finish_reason, tokens_from, *rest in record["responses"]:
+            reasoning, passed = rest[:1], rest[1:]
+            if passed:
+                verdicts.setdefault(index, build_log_verdict(passed[0]))
             earlier: tuple[Attempt, ...] = ()
             if not is_first_attempt:
                 last = responses[index]

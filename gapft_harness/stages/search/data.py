@@ -12,7 +12,6 @@ from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import ReportProgress, Verifier, report_nothing
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.directory import RunDirectory, Split
-from gapft_harness.stages.generation.sealing import closing_verifier
 from gapft_harness.stages.integrity.inputs import (
     find_named_files,
     hash_components,
@@ -26,6 +25,7 @@ from gapft_harness.stages.search.splits import (
     read_splits,
 )
 from gapft_harness.stages.search.trainable import check_trainable
+from gapft_harness.verification.judging import closing_verifier
 
 if TYPE_CHECKING:
     from gapft_harness.lm_eval_bridge.loaded_task import LoadedTask
@@ -139,11 +139,11 @@ def _load_recipe_task(recipe: Recipe, include_paths: Sequence[str]) -> LoadedTas
 
 def resolve_task_settings(
     recipe: Recipe, plugins: Plugins, include_paths: Sequence[str]
-) -> dict[str, dict[str, Any]] | None:
+) -> dict[str, Any] | None:
     """Resolve the settings that a recipe leaves to its task; return None for an unreadable task.
 
     Returns:
-        By section: the response rule (``evidence``) and the episode's settings (``episode``).
+        The response rule (``keep``) and the episode's settings (``episode``).
     """
     try:
         task = _load_recipe_task(recipe, include_paths)
@@ -151,7 +151,7 @@ def resolve_task_settings(
     except GapftError:
         return None
     with closing_verifier(verifier):
-        return {"evidence": {"keep": facts["keep"]}, "episode": dict(facts["episode"])}
+        return {"keep": facts["keep"], "episode": dict(facts["episode"])}
 
 
 def _load_verifier(

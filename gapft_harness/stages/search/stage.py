@@ -9,7 +9,6 @@ prompt, without feedback).
 from __future__ import annotations
 
 import contextlib
-import shutil
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -55,7 +54,13 @@ from gapft_harness.stages.integrity.inputs import (
     require_same_inputs,
 )
 from gapft_harness.stages.search.data import check_data, load_problems
+from gapft_harness.stages.search.recorded import (
+    build_search_settings,
+    record_responses,
+    require_unchanged_logs,
+)
 from gapft_harness.store.store import Store
+from gapft_harness.verification.judging import closing_verifier
 
 if TYPE_CHECKING:
     from gapft_harness.stages.context import Context
@@ -93,31 +98,52 @@ def search_split(
     run = RunDirectory.open(run_path, recipe)
     if (facts := read_finished_facts(run.path, split)) is not None:
         return facts
-    shutil.rmtree(
-        run.path / layout.import_folder(split), ignore_errors=True
-    )  # from a killed import
     progress(0, 0)
     plugins = load_plugins(plugin_files)
     problems, task, verifier, inputs = load_problems(run.recipe, split, plugins, include_paths)
-    require_same_inputs(run, inputs)
-    settings = run.recipe.search
-    return generate_and_judge(
-        run,
-        task,
-        problems,
-        _build_phases(run.recipe, split, task),
-        run.path / layout.responses_path(split),
-        plugins,
-        verifier,
-        name=split,
-        streams=SampleStreams(settings.seed, "search", split),
-        progress=progress,
-        extra=lambda source: {"task": task, "source": source},
-        on_generated=lambda responses: write_problems(
-            run.path / layout.problems_path(split), problems, responses.iterate_prompt_ids
-        ),
-        share=None if share is None else (share[0], share[1]),
-    )
+    log_path, log_facts = run.path / layout.log_responses_path(split), dict[str, Any]()
+    try:
+        require_same_inputs(run, inputs)
+        if run.recipe.search.list_logs(split):
+            log_facts = record_responses(run.recipe, log_path, split, problems, task, plugin_files)
+    except UserError:
+        with closing_verifier(verifier):  # later, ``generate_and_judge`` closes it
+            raise
+    try:
+        return generate_and_judge(
+            run,
+            task,
+            problems,
+            _build_phases(run.recipe, split, task),
+            run.path / layout.responses_path(split),
+            plugins,
+            verifier,
+            name=split,
+            streams=SampleStreams(run.recipe.search.seed, "search", split),
+            progress=progress,
+            extra=lambda source: {
+                "task": task,
+                "source": _describe_log_model(source) if log_facts else source,
+                **log_facts,
+            },
+            on_generated=lambda responses: write_problems(
+                run.path / layout.problems_path(split), problems, responses.iterate_prompt_ids
+            ),
+            share=None if share is None else (share[0], share[1]),
+            settings=build_search_settings(run.recipe, run.path, split),
+            has_verifier=log_facts.get("imported", {}).get("verdicts") != "file",
+        )
+    finally:
+        log_path.unlink(missing_ok=True)
+
+
+def _describe_log_model(source: Mapping[str, Any]) -> dict[str, Any]:
+    """Keep of a description of ``recorded`` what describes the model of the responses."""
+    return {
+        key: source[key]
+        for key in ("pretrained", "tokenizer", "start_ids", "responses_sha256")
+        if key in source
+    }
 
 
 def _build_phases(recipe: Recipe, split: Split, task: Mapping[str, Any]) -> list[DecodePhase]:
@@ -210,7 +236,7 @@ def compare_with_paper(run: RunDirectory) -> list[str]:
     figures = [
         figure for split in searched_splits for figure in measure_search(run.path, recipe, split)
     ]
-    return [comparison.line for comparison in describe_differences(figures)]
+    return list(describe_differences(figures))
 
 
 def _report_paper_comparison(context: Context) -> None:
@@ -224,9 +250,7 @@ def _search_splits(context: Context, splits: Sequence[Split]) -> dict[Split, dic
     Returns:
         The facts of each split's job.
     """
-    will_train = (
-        "pool" in splits and context.import_search is None and not context.only_these_splits
-    )
+    will_train = "pool" in splits and not context.only_these_splits
     run, inputs = context.run, read_data(context, will_train=will_train)
     if not run.is_empty():
         require_same_inputs(run, inputs)
@@ -235,10 +259,11 @@ def _search_splits(context: Context, splits: Sequence[Split]) -> dict[Split, dic
         run.update_manifest(lambda manifest: manifest.update({SECTION: all_inputs}))
     _record_inputs(context, inputs, splits)
     workers = run.recipe.executor.workers // len(splits)
-    if workers > 1 and context.import_search is None:
+    divided = [split for split in splits if not run.recipe.search.list_logs(split)]
+    if workers > 1 and divided:
         jobs = [
             _build_search_job(context, split, (i, workers))
-            for split in splits
+            for split in divided
             for i in range(workers)
         ]
         shares = context.executor.run(jobs, context.progress)
@@ -247,14 +272,15 @@ def _search_splits(context: Context, splits: Sequence[Split]) -> dict[Split, dic
     results = context.executor.run(
         [_build_search_job(context, split) for split in splits], context.progress
     )
-    for number, facts in enumerate(results if shares else ()):
+    facts_by_split = dict(zip(splits, results, strict=True))
+    for number, split in enumerate(divided if shares else ()):
         split_shares = shares[number * workers : (number + 1) * workers]
-        facts[REUSE_KEY] = ReuseCounts.sum(
+        facts_by_split[split][REUSE_KEY] = ReuseCounts.sum(
             share[REUSE_KEY] for share in split_shares if REUSE_KEY in share
         ).to_facts()
     for split in splits:
         _wait_for(run.path, split)
-    return dict(zip(splits, results, strict=True))
+    return facts_by_split
 
 
 def _record_inputs(context: Context, inputs: dict[str, Any], splits: Sequence[Split]) -> None:
@@ -321,6 +347,7 @@ def _seal_finished(
     """
     while splits and (facts := read_finished_facts(context.run.path, splits[0])) is not None:
         split = splits.popleft()
+        require_unchanged_logs(split, facts)
         _seal_split(context, split, {**facts, **facts_by_split.get(split, {})})
 
 
@@ -349,10 +376,6 @@ def store_searched_recipe(context: Context) -> None:
 
 
 def _build_search_job(context: Context, split: Split, share: tuple[int, int] | None = None) -> Job:
-    if context.import_search:
-        return Job.of(
-            f"import {split}", context.import_search, split=split, **_build_job_arguments(context)
-        )
     if share is None:
         job = Job.of(f"search {split}", search_split, split=split, **_build_job_arguments(context))
     else:

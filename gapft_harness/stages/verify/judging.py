@@ -24,10 +24,10 @@ from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
 from gapft_harness.run_directory.manifest import IMPORTED_PREFIX, ImportFacts, Manifest
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.tables import JudgedResponse, read_judged, read_problems
-from gapft_harness.stages.generation.sealing import closing_verifier, count_tokens
+from gapft_harness.stages.generation.sealing import count_tokens
 from gapft_harness.stages.integrity.differences import Differences, compare_values
 from gapft_harness.stages.integrity.inputs import read_model_state
-from gapft_harness.verification.judging import judge_and_answer
+from gapft_harness.verification.judging import closing_verifier, judge_and_answer
 
 #: Responses judged again at a time, and the maximum number of named differences of a table.
 _RESPONSE_BATCH, _MAX_NAMED = 1024, 20
@@ -88,7 +88,7 @@ class TableJudge:
         facts = read_facts(run.path / relative)
         imported = manifest.get("imported", {}).get(place.name)
         if facts.get("imported") != imported:
-            yield f"manifest.json, imported: does not match the import that {relative} records"
+            yield f"manifest.json, imported: does not match the logs that {relative} records"
         for warning in facts.get("warnings", ()) if place.arm is None else ():
             if f"{place.name}: {warning}" not in manifest.get("warnings", ()):
                 yield f"manifest.json, warnings: a warning of {relative} is missing: {warning}"
@@ -325,11 +325,11 @@ def _build_batches(
 def _describe_import(split: str, facts: ImportFacts, differences: list[str] | None) -> str:
     """Describe the source of a split's responses and verdicts."""
     files = ", ".join(f"{file['path']} (sha256 {file['sha256'][:12]})" for file in facts["files"])
-    line = f"{split}: its {facts['responses']} responses were imported from {files}"
+    line = f"{split}: its {facts['responses']} responses are those of {files}"
     if facts["verdicts"] != "file":
-        return f"{line}; their verdicts were computed by the task's verifier at the import"
+        return f"{line}; the task's verifier judged them"
     line += (
-        f"; their verdicts come from the files ({facts['verdict_field']}), not from this verifier"
+        f"; their verdicts come from these logs ({facts['verdict_field']}), not from this verifier"
     )
     if differences is None:
         return line

@@ -17,7 +17,7 @@ from typing import Any
 from gapft_harness.core.identities import content_hash
 from gapft_harness.core.records import GREEDY, SOURCE, Arm, Example
 from gapft_harness.core.streams import SampleStreams
-from gapft_harness.core.weights import WEIGHTS, weights_hash
+from gapft_harness.core.weights import WEIGHTS
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.registration import SamplerTraits, TrainerTraits
 from gapft_harness.recipe.recipe import build_sampler_settings, select_fixed_args
@@ -37,16 +37,17 @@ from gapft_harness.stages.generation.generation import (
     describe_phase,
     read_decoding,
 )
-from gapft_harness.stages.generation.made_from import REPORTED_MODEL_KEYS
+from gapft_harness.stages.generation.made_from import REPORTED_MODEL_KEYS, describe_adapter
 from gapft_harness.stages.generation.verdicts import VERSION as JUDGE_VERSION
 from gapft_harness.stages.generation.verdicts import describe_verdicts
 from gapft_harness.stages.integrity.differences import compare_values
+from gapft_harness.stages.search.recorded import build_search_settings
 from gapft_harness.stages.train.stored import MADE_FROM, STORED, TRAINED_AS, describe_training
 from gapft_harness.stages.train.stored import VERSION as TRAIN_VERSION
 from gapft_harness.store.recorded import read_groups, require_key
 
 #: Parts of contents that must be equal for all arms of a comparison.
-_COMMON_SAMPLER_PARTS = ("model", "code", "libraries", "accelerators", "environment")
+_COMMON_SAMPLER_PARTS = ("code", "libraries", "accelerators", "environment")
 _COMMON_VERIFIER_PARTS = ("code", "libraries", "python", "gapft-harness")
 _COMMON_TRAINING_PARTS = ("base", "trainer", "libraries", "accelerators", "environment", "searched")
 
@@ -92,10 +93,6 @@ class KeyChecker:
         name = layout.find_table_name(relative)
         facts = read_facts(self.run.path / relative)
         stored = self.manifest.get("stored", {}).get(name)
-        if "imported" in facts:
-            if stored or "made_from" in facts:
-                yield f"{relative}: was imported, but is recorded as generated"
-            return
         if not stored or "made_from" not in facts:
             yield f"{relative}: does not record the contents of its keys"
             return
@@ -113,9 +110,10 @@ class KeyChecker:
         sampler, verifier = generated[0]["sampler"], judged[0]["verifier"]
         # compare a model by its files: a server has a different model name for each adapter
         model = {"model": sampler["model"].get("files")}
-        faults += self._compare_with_first(
-            relative, split, _COMMON_SAMPLER_PARTS, {**sampler, **model}
-        )
+        # another system made the responses of logs, perhaps of a model without files here
+        logs = f"responses of logs, {split}" if "imported" in facts else None
+        faults += self._compare_with_first(relative, logs or "all tables", ("model",), model)
+        faults += self._compare_with_first(relative, logs or split, _COMMON_SAMPLER_PARTS, sampler)
         faults += self._compare_with_first(
             relative, f"verdicts on {split}", _COMMON_VERIFIER_PARTS, verifier
         )
@@ -334,6 +332,8 @@ class GeneratedTable:
 
     def _check_sampler(self, sampler: Mapping[str, Any]) -> Iterator[str]:
         settings = build_sampler_settings(self.run.recipe)
+        if self._arm is None:
+            settings = build_search_settings(self.run.recipe, self.run.path, self.split)
         expected: dict[str, Any] = {
             "backend": settings.backend,
             "chat_template": settings.chat_template,
@@ -384,8 +384,10 @@ class GeneratedTable:
         if reported and "weights" in recorded and reported["weights_sha256"] != recorded["weights"]:
             yield f"{self._where}: adapter differs from the one that the sampler reported"
         folder = self.run.path / layout.adapter_path(arm)
-        if place is not None and not place.experiment and "weights" in recorded and folder.is_dir():
-            expected = {"weights": weights_hash(folder)}  # its config is compared with the settings
+        if "weights" in recorded and folder.is_dir():
+            expected = describe_adapter(folder)
+            if place is not None and place.experiment:
+                del expected["weights"]  # they may be scaled
             relation = f"{layout.adapter_path(arm)} has"
             yield from compare_values(f"{self._where}, adapter", recorded, expected, relation)
 
@@ -394,8 +396,9 @@ class GeneratedTable:
         expected = {
             "name": task["verifier"],
             "parameters": _insert_hashes(task["verifier_params"], verifier.get("parameters")),
-            "describes": self.facts.get("judged_by"),
         }
+        if self.facts.get("imported", {}).get("verdicts") != "file":
+            expected["describes"] = self.facts.get("judged_by")
         yield from compare_values(f"{self._where}, verifier", verifier, expected, "the run has")
 
     def _check_samples(self) -> Iterator[str]:

@@ -228,6 +228,7 @@ class _SelectionCheck:
         expected: dict[str, Any] = {"matched": not self.traits.has_own_budget}
         if chosen := findings.try_reading(where, partial(self._run_selector, n)):
             findings.collect(where, partial(self._compare_choice, chosen))
+            expected["ends_unknown"] = chosen.ends_unknown
             expected["unverified"] = chosen.unverified or None
         return expected
 

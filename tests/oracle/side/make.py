@@ -59,7 +59,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
 #: Keys that name a row of a list in results.json.
 ROW_KEYS = (
     *("cell", "environment", "split", "of", "model", "minus", "arm", "condition", "a", "b"),
-    *("seed", "problem_id", "state", "scale", "k"),
+    *("seed", "problem_id", "state", "scale", "k", "K"),
 )
 
 
@@ -139,6 +139,8 @@ def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict) and value:
         for key, child in value.items():
             yield from flatten(child, f"{prefix}{key}")
+    elif path == "run" and isinstance(value, list):
+        yield from flatten(value[0], path)  # a table of one row
     elif isinstance(value, list) and value:
         seen: dict[str, int] = {}
         for number, child in enumerate(value):

@@ -1,0 +1,192 @@
+"""Judge the responses of logs again, before they are compared."""
+
+from __future__ import annotations
+
+import re
+import sys
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import islice
+from typing import Any
+
+from gapft_harness.compare.choice import CompareChoice, Rule
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Gold
+from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.hooks.protocols import Verifier
+from gapft_harness.outcomes.logs import Evaluation, Log
+from gapft_harness.outcomes.samples import Sample, find_field, list_filters, name_score
+from gapft_harness.outcomes.table import find_first
+from gapft_harness.recipe.reading import parse_value
+from gapft_harness.verification.judging import check_golds, closing_verifier, verify_unique
+
+#: Number of responses judged at once.
+_CHUNK = 4096
+#: Names of document fields that usually contain the gold answer.
+_GOLD_FIELDS = ("gold", "answer", "solution", "label")
+#: Other places of the gold answer; of a field, ``doc.FIELD``.
+_TARGET, _LETTER_OF_TARGET, _DOCUMENT = "target", "the letter in target", "doc"
+_LETTER = re.compile(r"\s*\(?([A-Z])[.)]?\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedLog(Log):
+    """A log whose only score is the verdict of a verifier, by the verifier's name.
+
+    Attributes:
+        verifier: the verifier.
+        filter: the filter whose rows were judged; None: the rows have none.
+        verdicts: whether each response passed, in the log's order.
+        reasons: the reason of each verdict.
+    """
+
+    verifier: str = ""
+    filter: str | None = None
+    verdicts: Sequence[int] = ()
+    reasons: Sequence[str] = field(default=(), repr=False)
+
+    def read_samples(self) -> Iterator[Sample]:
+        """Yield the judged responses."""
+        score = name_score(self.verifier, self.filter or "none")
+        samples = _select_samples(Log.read_samples(self), self.filter)
+        for sample, passed, reason in zip(samples, self.verdicts, self.reasons, strict=True):
+            yield sample._replace(scores={score: passed}, reason=reason)
+
+
+def parse_rule(text: str) -> Rule:
+    """Parse ``NAME[:key=value,…]``.
+
+    Raises:
+        UserError: a parameter has no value, or is set twice.
+    """
+    name, _, rest = text.partition(":")
+    params: dict[str, Any] = {}
+    for part in filter(None, rest.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals or not key:
+            raise UserError(f"--verifier {text}: expected NAME:KEY=VALUE, e.g. math:workers=1")
+        if key in params:
+            raise UserError(f"--verifier {text}: {key} is set twice")
+        params[key] = parse_value(value, f"--verifier {text}")
+    return Rule(name, params)
+
+
+def judge_evaluations(runs: Sequence[Evaluation], choice: CompareChoice) -> list[Evaluation]:
+    """Judge all responses of evaluations by the verifier that the user chose.
+
+    Args:
+        runs: the evaluations.
+        choice: ``verifier``; ``gold``: the document's field with the gold answer, ``doc`` or
+            ``target``, or None for the first that the verifier accepts among lm_eval's target, the
+            letter in it, the fields gold, answer, solution and label, and the complete document;
+            ``filter``: that of the rows, or None for that of each log's first row.
+
+    Raises:
+        UserError: unknown verifier, a response without a text or a gold answer, or a gold answer
+            that the verifier refuses.
+    """
+    rule = choice.verifier
+    assert rule is not None
+    plugins = load_plugins(choice.plugin_files)
+    with closing_verifier(plugins.create_verifier(rule.name, rule.params)) as verifier:
+        return [
+            Evaluation(tuple(_judge_log(log, verifier, rule, choice) for log in run.logs))
+            for run in runs
+        ]
+
+
+def _judge_log(log: Log, verifier: Verifier, rule: Rule, choice: CompareChoice) -> JudgedLog:
+    first = find_first(log, choice.filter)
+    filter_name = choice.filter or next(iter(list_filters(first)), None)
+    gold_source = _find_gold_source(log, first, choice.gold, verifier, rule)
+    passed, reasons = array("b"), list[str]()
+    samples = _select_samples(log.read_samples(), filter_name)
+    while batch := [*islice(samples, _CHUNK)]:
+        texts = [_read_text(sample, log) for sample in batch]
+        golds = [_read_gold(gold_source, sample, log, verifier, rule) for sample in batch]
+        for verdict in verify_unique(verifier, texts, golds):
+            passed.append(verdict.passed)
+            reasons.append(sys.intern(verdict.reason))
+    own_fields = {item.name: getattr(log, item.name) for item in fields(Log)}
+    facts: Mapping[str, Any] = {
+        **{key: value for key, value in log.facts.items() if key not in ("results", "groups")},
+        "higher_is_better": {log.own_task: {rule.name: True}},
+    }
+    return JudgedLog(
+        **{**own_fields, "facts": facts},
+        verifier=rule.name,
+        filter=filter_name,
+        verdicts=passed,
+        reasons=reasons,
+    )
+
+
+def _select_samples(samples: Iterator[Sample], filter: str | None) -> Iterator[Sample]:
+    return (
+        sample
+        for sample in samples
+        if filter is None or filter in (list_filters(sample) or [filter])
+    )
+
+
+def _read_text(sample: Sample, log: Log) -> str:
+    if sample.text is None:
+        reason = sample.reason or (
+            "has no text of a response (multiple-choice and perplexity tasks score likelihoods); "
+            "expected a generation task"
+        )
+        raise UserError(f"{log.name_entry(sample.line)}: {reason}")
+    return sample.text
+
+
+def _find_gold_source(
+    log: Log, first: Sample, name: str | None, verifier: Verifier, rule: Rule
+) -> str:
+    """Find where a log has its gold answers: the user's place, or the first that fits.
+
+    Raises:
+        UserError: the verifier accepts none of the places.
+    """
+    _read_text(first, log)
+    sources = [_TARGET, _LETTER_OF_TARGET] if first.gold is not None else []
+    sources += [f"doc.{field}" for field in _GOLD_FIELDS if first.problem.get(field)]
+    sources.append(_DOCUMENT)
+    if name is not None:
+        is_field = name in first.problem or name not in (_TARGET, _DOCUMENT)
+        sources = [f"doc.{name}" if is_field else name]
+    faults: list[UserError] = []
+    for source in sources:
+        try:
+            _read_gold(source, first, log, verifier, rule)
+        except UserError as error:
+            if type(error) is not UserError:  # a broken plugin, not the user's mistake
+                raise
+            faults.append(error)
+        else:
+            return source
+    raise faults[0]
+
+
+def _read_gold(source: str, sample: Sample, log: Log, verifier: Verifier, rule: Rule) -> Gold:
+    """Read a gold answer, and check that the verifier accepts it."""
+    place = log.name_entry(sample.line)
+    gold: Gold = sample.gold
+    if source == _DOCUMENT:
+        gold = dict(sample.problem)
+    elif source.startswith("doc."):
+        gold = find_field(sample.problem, source.removeprefix("doc."), place)
+    elif gold is None:
+        raise UserError(f"{place}: target is missing or null; expected the gold answer")
+    elif source == _LETTER_OF_TARGET and (letter := _LETTER.fullmatch(str(gold))):
+        gold = letter[1]
+    try:
+        check_golds(verifier, [(gold, place)])
+    except UserError as error:
+        if type(error) is not UserError:
+            raise
+        raise UserError(
+            f"{error} (gold: {source}, for verifier {rule}); --gold FIELD uses another field of "
+            "the document, --gold doc the complete document"
+        ) from error
+    return gold

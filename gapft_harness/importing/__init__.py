@@ -1,1 +1,0 @@
-"""``gapft import``: use existing responses and verdicts as a run's search."""

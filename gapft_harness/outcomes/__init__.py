@@ -1,0 +1,1 @@
+"""One table of outcomes: logged responses and their scores, whichever tool wrote them."""

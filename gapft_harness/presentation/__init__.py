@@ -1,0 +1,1 @@
+"""Tables, sections and pages: the same rows as HTML, Markdown, terminal output, JSON and CSV."""

@@ -1,1 +1,0 @@
-"""``gapft rejudge``: judge saved responses again with a different verifier, without a model."""

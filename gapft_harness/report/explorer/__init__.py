@@ -1,1 +1,0 @@
-"""explorer.html: every problem with its responses and verdicts, to filter, search and read."""

@@ -1,1 +1,0 @@
-"""Render blocks as Markdown, HTML and on the terminal, with shared words and colours."""

@@ -1,0 +1,298 @@
+"""Why so little passes, episodes, gained and lost problems, verdicts and endings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from fractions import Fraction
+
+from gapft_harness.core.records import (
+    CONTEXT_EXCEEDED,
+    FINISH_REASONS,
+    GREEDY,
+    SOURCE,
+    STATUSES,
+    STOP_STRING,
+)
+from gapft_harness.presentation.content import Column, Row, Section, Table, add_hidden
+from gapft_harness.presentation.visible import shorten
+from gapft_harness.report.findings.cases import CHANGES, choose_cases, find_changes
+from gapft_harness.report.findings.computation import Findings
+from gapft_harness.report.names import condition_name, name_decode, name_source
+from gapft_harness.report.reading.columns import format_gold
+from gapft_harness.report.reading.endings import EndingCounts
+from gapft_harness.report.reading.episodes import EpisodeCounts, EpisodeFacts
+from gapft_harness.report.reading.failures import KINDS_SHOWN
+from gapft_harness.report.reading.inputs import ReportInputs
+
+#: Cases of each kind that are shown: of the lead condition, and of every other.
+LEAD_CASES, OTHER_CASES = 4, 1
+#: Characters of a response that are shown.
+_MAX_CHARS = 400
+
+FAILURE_COLUMNS = (
+    Column("where", "responses of"),
+    Column("status", "verdict"),
+    Column("reason", "reason"),
+    Column("responses", "responses", "count"),
+    Column("share", "share", "share"),
+)
+_EXAMPLE_COLUMNS = (
+    Column("where", "response of"),
+    Column("problem_id", "problem"),
+    Column("decode", "decode"),
+    Column("status", "verdict"),
+    Column("reason", "reason"),
+    Column("text", "text"),
+    Column("gold", "gold"),
+)
+_FAILURES_NOTE = (
+    "The most frequent reasons. …: a part of the reason that differs between responses."
+)
+_EPISODES_NOTE = (
+    "One decode is an episode of several attempts: after an attempt that fails a public test, the "
+    "model sees the outcome of that test and tries again. Attempt: share of episodes that ended "
+    "at this attempt, because the public tests passed or no attempt was left. Passed: the last "
+    "attempt passed all tests, including hidden tests. Public tests alone: it passed the public "
+    "tests, but failed a hidden one. The seeds of a condition are added."
+)
+_EXECUTIONS_NOTE = (
+    "Greedy episodes whose programs were run several times; the verdict is that of the majority."
+)
+_CASES_NOTE = (
+    "Problems whose outcome changed under the most seeds come first; ties are ordered by a hash "
+    "of the problem's id, so the cases were not picked by hand. Their responses are on the page "
+    "of every problem; all changes are in tables/items.csv."
+)
+_VERDICTS_NOTE = (
+    "Only a pass counts as correct. A timeout or an error of the verifier counts as not passed in "
+    "every rate; this table separates them from wrong answers."
+)
+_ENDINGS_NOTE = (
+    "At an end token of the model (or an ending that its backend does not distinguish from one), "
+    "at a stop string of the task, or at the token limit. Cut, no answer: responses without an "
+    "answer that ended at a stop string or the limit. If these are many, change "
+    "generation_kwargs.until in the task, or search.max_gen_toks."
+)
+
+
+def build_failures(inputs: ReportInputs) -> Section:
+    """Build the section on groups of responses where none passed or few could be judged."""
+    rows: list[Row] = [
+        {
+            "where": group.where,
+            "status": status,
+            "reason": kind,
+            "responses": count,
+            "share": Fraction(count, group.total),
+        }
+        for group in inputs.failures
+        for (status, kind), count in group.kinds[:KINDS_SHOWN]
+    ]
+    examples = [
+        {
+            **asdict(example),
+            "decode": (
+                name_decode(inputs.deployment)
+                if example.index == GREEDY
+                else f"sample {example.index}"
+            ),
+            "reason": shorten(" ".join(example.reason.split()), _MAX_CHARS),
+            "text": shorten(example.text, _MAX_CHARS),
+            "gold": shorten(example.gold, _MAX_CHARS),
+        }
+        for group in inputs.failures
+        for example in group.examples
+    ]
+    tables = [
+        Table("failures", FAILURE_COLUMNS, rows, _FAILURES_NOTE),
+        Table("failed_responses", _EXAMPLE_COLUMNS, examples, folded="Some of these responses"),
+    ]
+    return Section("Why so little passes", tables=tables)
+
+
+def build_episodes(facts: EpisodeFacts, inputs: ReportInputs) -> Section:
+    """Build the section on attempts and repeated executions."""
+    tables = []
+    if facts.counts:
+        ends = {f"attempt_{number}": f"attempt {number}" for number in range(1, facts.attempts + 1)}
+        columns = [
+            Column("label", "audit"),
+            Column("episodes", "episodes", "count"),
+            *(Column(key, title, "share") for key, title in ends.items()),
+            Column("passed_share", "passed", "share"),
+            Column("public_share", "public tests alone", "share"),
+        ]
+        rows = [_build_episode_row(counts, list(ends)) for counts in facts.counts]
+        tables.append(Table("episodes", add_hidden(columns, rows), rows, _EPISODES_NOTE))
+    warnings = []
+    if (repeats := facts.repeats) is not None:
+        columns = [
+            Column("times", "executions", "count"),
+            Column("episodes", "episodes", "count"),
+            Column("verdicts_differ", "verdicts differ", "count"),
+            Column("feedback_differs", "public tests differ", "count"),
+        ]
+        row = {column.key: getattr(repeats, column.key) for column in columns}
+        tables.append(Table("executions", columns, [row], _EXECUTIONS_NOTE))
+        if repeats.named:
+            places = ", ".join(repeats.named)
+            warnings.append(f"executions of the same programs differ, for example {places}")
+    return Section("Episodes", tables=tables, warnings=warnings)
+
+
+def _build_episode_row(counts: EpisodeCounts, ends: Sequence[str]) -> Row:
+    is_source = counts.who == SOURCE
+    total = max(counts.total, 1)
+    ended = dict(zip(ends, counts.ended, strict=True))
+    return {
+        "label": f"source, {counts.kind}" if is_source else condition_name(counts.who),
+        "who": counts.who,
+        "kind": counts.kind,
+        "episodes": counts.total,
+        **{end: Fraction(count, total) for end, count in ended.items()},
+        **{f"ended_at_{end}": count for end, count in ended.items()},
+        "passed": counts.passed,
+        "passed_share": Fraction(counts.passed, total),
+        "passed_public_tests_alone": counts.public_only,
+        "public_share": Fraction(counts.public_only, total),
+    }
+
+
+def build_cases(inputs: ReportInputs, findings: Findings) -> Section:
+    """Build the section on gained and lost problems, with links to their responses."""
+    columns = [
+        Column("label", "condition"),
+        Column("change", "change"),
+        Column("problem_id", "problem", "problem"),
+        Column("state", "state"),
+        Column("seeds", "under seeds"),
+    ]
+    lead = findings.lead
+    names = [lead, *(name for name in findings.conditions if name != lead)]
+    rows = [
+        {
+            "label": condition_name(name),
+            "condition": name,
+            "change": change,
+            "problem_id": str(inputs.audit.ids[case.position]),
+            "state": str(inputs.audit.states[case.position]),
+            "seeds": " ".join(map(str, case.seeds)),
+        }
+        for name in names
+        for change in CHANGES
+        for case in choose_cases(inputs, name, change, LEAD_CASES if name == lead else OTHER_CASES)
+    ]
+    return Section(
+        "Problems gained and lost",
+        tables=[Table("cases", add_hidden(columns, rows), rows, _CASES_NOTE)],
+    )
+
+
+def build_problem_tables(inputs: ReportInputs) -> list[Table]:
+    """Build the tables of files alone: every audit problem, and every gained and lost one."""
+    audit, before = inputs.audit, inputs.audit.deployed
+    problems: list[Row] = [
+        {
+            "problem_id": str(problem_id),
+            "state": str(audit.states[position]),
+            "passing_samples": int(audit.verdicts.passing[position]),
+            "source_verdict": STATUSES[int(before.statuses[position])],
+            "gold": format_gold(audit.golds[position]),
+            "prompt": audit.prompts[position],
+        }
+        for position, problem_id in enumerate(audit.ids)
+    ]
+    items: list[Row] = [
+        {
+            "condition": changed.trained.arm.condition,
+            "seed": changed.trained.arm.seed,
+            "problem_id": str(audit.ids[changed.position]),
+            "state": str(audit.states[changed.position]),
+            "change": changed.change,
+            "verdict_before": STATUSES[int(before.statuses[changed.position])],
+            "verdict_after": STATUSES[int(changed.trained.deployed.statuses[changed.position])],
+            "before": before.texts[changed.position],
+            "after": changed.trained.deployed.texts[changed.position],
+        }
+        for changed in find_changes(inputs)
+    ]
+    keys = [  # also without any change
+        *("condition", "seed", "problem_id", "state", "change"),
+        *("verdict_before", "verdict_after", "before", "after"),
+    ]
+    return [
+        Table("problems", add_hidden((), problems), problems, csv_only=True),
+        Table("items", [Column(key) for key in keys], items, csv_only=True),
+    ]
+
+
+def build_verdicts(inputs: ReportInputs, findings: Findings) -> Section:
+    """Build the section on verdicts and on how responses ended."""
+    columns = [
+        Column("responses", "responses"),
+        *(Column(status, status, "count") for status in STATUSES),
+    ]
+    rows = [
+        {"responses": name, **{status: counts.get(status, 0) for status in STATUSES}}
+        for name, counts in _list_verdicts(inputs, findings).items()
+    ]
+    tables = [Table("verdicts", columns, rows, _VERDICTS_NOTE, "Verdicts")]
+    if inputs.endings:
+        tables.append(_build_endings(inputs.endings))
+    return Section("Verdicts and endings", tables=tables)
+
+
+def _list_verdicts(inputs: ReportInputs, findings: Findings) -> dict[str, Mapping[str, int]]:
+    """List responses by status: of each model on the audit, of experiments, and of splits."""
+    source = name_source(inputs.deployment)
+    counts = {f"audit, {source}": findings.source.verdicts}
+    for name, condition in findings.conditions.items():
+        counts[f"audit, {condition_name(name)}"] = {
+            status: sum(seed.verdicts[status] for seed in condition.seeds.values())
+            for status in STATUSES
+        }
+    for loaded in inputs.parts:
+        counts |= loaded.part.verdicts(inputs, loaded.data)
+    for split in ("pool", "audit"):
+        if split in inputs.verdict_counts:
+            counts[f"{split}, {source} and samples"] = inputs.verdict_counts[split]
+    return counts
+
+
+def _build_endings(endings: Mapping[str, EndingCounts]) -> Table:
+    columns = [
+        Column("of", "responses of"),
+        Column("end_token", "end token", "count"),
+        Column("stop_string", "stop string", "count"),
+        Column("limit", "token limit", "count"),
+        Column("limit_share", "at limit", "share"),
+        Column("unknown", "not known", "count"),
+        Column("not_generated", "not generated", "count"),
+        Column("cut_unanswered", "cut, no answer", "count"),
+        Column("unanswered", "no answer", "count"),
+    ]
+    rows = [
+        {
+            "of": name,
+            "end_token": counts.responses.get("stop", 0),
+            "stop_string": counts.responses.get(STOP_STRING, 0),
+            "limit": counts.responses.get("length", 0),
+            "limit_share": Fraction(
+                counts.responses.get("length", 0), sum(counts.responses.values())
+            ),
+            "unknown": counts.responses.get("unknown", 0),
+            "not_generated": counts.responses.get(CONTEXT_EXCEEDED, 0),
+            "cut_unanswered": _sum_unanswered(counts, (STOP_STRING, "length")),
+            "unanswered": _sum_unanswered(counts, FINISH_REASONS),
+        }
+        for name, counts in endings.items()
+    ]
+    return Table("endings", columns, rows, _ENDINGS_NOTE, "How responses ended")
+
+
+def _sum_unanswered(counts: EndingCounts, reasons: Sequence[str]) -> int | None:
+    """Count the responses without an answer that ended so; None if no answers are read."""
+    if counts.unanswered is None:
+        return None
+    return sum(counts.unanswered.get(reason, 0) for reason in reasons)

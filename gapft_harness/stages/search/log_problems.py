@@ -1,0 +1,181 @@
+"""Find the problems of a split by keys in logs, and record which responses were read."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import GREEDY, Problem
+from gapft_harness.outcomes.samples import find_field, hash_value
+from gapft_harness.stages.search.log_responses import LoggedResponse
+
+
+class ProblemIndex:
+    """An index of a split's problems by id, prompt and document, never by row number."""
+
+    def __init__(
+        self, problems: Sequence[Problem], split: str, on: Sequence[Sequence[str]]
+    ) -> None:
+        """Create an index.
+
+        Args:
+            problems: the problems.
+            split: the split's name, for messages.
+            on: pairs (field of a row's document, field of the task's document) that identify a
+                document; empty: all fields of the task's documents.
+        """
+        self._problems, self._split, self._on = problems, split, on
+        self._index: dict[str, dict[str | bytes, list[Problem]]] = {}
+        # a log's documents also have fields that the task does not keep in its problems
+        self._fields = dict.fromkeys(name for problem in problems for name in problem.document)
+
+    def find(self, row: LoggedResponse) -> Problem | None:
+        """Find the problem that a row answers; None if the split does not have it.
+
+        Raises:
+            UserError: several problems match, or a document does not have the field to join by.
+        """
+        kind, value = row.key
+        if kind not in self._index:
+            self._index[kind] = self._build_index(kind)
+        key = self._hash_document(value, 0, row.place) if kind == "doc" else value
+        matches = self._index[kind].get(key, [])
+        if len(matches) > 1:
+            raise UserError(
+                f"{row.place}: {len(matches)} problems of the {self._split} have this {kind} "
+                f"({matches[0].id}, {matches[1].id}); use plain JSON lines with the problem's id"
+            )
+        return matches[0] if matches else None
+
+    def unknown_problem_error(self, row: LoggedResponse) -> UserError:
+        """Build the error for a row whose problem is not in the split."""
+        kind, value = row.key
+        details = ""
+        if kind == "id":
+            details = f" {value!r:.80}; the first id of the split is {self._problems[0].id!r}"
+        elif kind == "doc" and not self._on:
+            details = (
+                f" (compared: {', '.join(self._fields)}; search.responses.on compares only some "
+                "fields)"
+            )
+        return UserError(
+            f"{row.place}: the task's {self._split} has no problem with this {kind}{details}. "
+            "Check the split and the limits of the task, or leave such responses out "
+            "(search.responses.ignore_unknown)"
+        )
+
+    def _build_index(self, kind: str) -> dict[str | bytes, list[Problem]]:
+        index: dict[str | bytes, list[Problem]] = {}
+        for problem in self._problems:
+            key: str | bytes = problem.id if kind == "id" else problem.prompt
+            if kind == "doc":
+                # lm_eval's logs write values without a JSON type in the same way
+                document = json.loads(json.dumps(dict(problem.document), default=str))
+                place = f"search.responses.on: problem {problem.id} of the task"
+                key = self._hash_document(document, 1, place)
+            index.setdefault(key, []).append(problem)
+        return index
+
+    def _hash_document(self, document: dict[str, Any], side: int, place: str) -> bytes:
+        """Hash the identifying fields of a document of a row (side 0) or of the task (side 1)."""
+        if self._on:
+            values = {pair[1]: find_field(document, pair[side], place) for pair in self._on}
+        else:
+            values = {name: document.get(name) for name in self._fields}
+        return hash_value(values)
+
+
+class ResponsePlaces:
+    """The places of each problem's responses: file and line by index, greedy first."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        """Start without responses.
+
+        Args:
+            paths: the files.
+        """
+        self._paths = paths
+        self._places: dict[str, array[int]] = {}
+
+    def add(self, problem: Problem, index: int, file: int, row: LoggedResponse) -> None:
+        """Add one response.
+
+        Raises:
+            UserError: the response was already added.
+        """
+        places = self._places.setdefault(problem.id, array("q", [0]))
+        slot = index - GREEDY
+        if slot >= len(places):
+            places.extend([0] * (slot + 1 - len(places)))
+        if places[slot]:
+            response_name = "greedy response" if index == GREEDY else f"sample {index}"
+            raise UserError(
+                f"{row.place}: found the {response_name} of problem {problem.id} again, first in "
+                f"{self._format_place(places[slot])}; expected every response once"
+            )
+        places[slot] = row.line * len(self._paths) + file
+
+    def count_samples(self, problems: Sequence[Problem], earlier_samples: int, files: str) -> int:
+        """Count the samples of each problem after the first ``earlier_samples`` ones.
+
+        Raises:
+            UserError: a problem has no samples, a gap in their numbers, or a different count.
+        """
+        lengths: dict[int, Problem] = {}
+        missing_ids = []
+        for problem in problems:
+            places = self._places.get(problem.id, array("q"))[1 + earlier_samples :]
+            if not places:
+                missing_ids.append(problem.id)
+                continue
+            if 0 in places:
+                raise UserError(
+                    f"{files}: sample {earlier_samples + places.index(0)} of problem {problem.id} "
+                    f"is missing, but sample {earlier_samples + len(places) - 1} exists "
+                    f"({self._format_place(places[-1])}); expected all numbers from 0"
+                )
+            lengths.setdefault(len(places), problem)
+        if missing_ids and lengths:
+            raise _missing_responses_error(files, "no sample", missing_ids, problems)
+        if len(lengths) > 1:
+            few, many = min(lengths), max(lengths)
+            last = self._places[lengths[few].id][-1]
+            raise UserError(
+                f"{files}: problem {lengths[few].id} has {few} samples (the last: "
+                f"{self._format_place(last)}), but problem {lengths[many].id} has {many}; expected "
+                "the same number for each problem"
+            )
+        return next(iter(lengths), 0)
+
+    def require_greedy(self, problems: Sequence[Problem], files: str) -> None:
+        """Check that every problem has a greedy response.
+
+        Raises:
+            UserError: a problem has none.
+        """
+        missing_ids = [
+            problem.id for problem in problems if not self._places.get(problem.id, [0])[0]
+        ]
+        if len(missing_ids) == len(problems):
+            raise UserError(
+                f"{files}: found no greedy response. States need them: G is solved by one greedy "
+                "decode, S and U are not. Give a log of greedy responses: search.responses.greedy"
+            )
+        if missing_ids:
+            raise _missing_responses_error(files, "no greedy response", missing_ids, problems)
+
+    def _format_place(self, place: int) -> str:
+        line, file = divmod(place, len(self._paths))
+        return f"{self._paths[file]}, line {line}"
+
+
+def _missing_responses_error(
+    files: str, missing_part: str, missing_ids: Sequence[str], problems: Sequence[Problem]
+) -> UserError:
+    return UserError(
+        f"{files}: {missing_part} for {len(missing_ids)} of {len(problems)} problems, first: "
+        f"{missing_ids[0]}; expected all problems of the split"
+    )

@@ -1,0 +1,182 @@
+"""Read the responses of a log, with its verdicts, for a search."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import GREEDY
+from gapft_harness.core.text import replace_text_surrogates
+from gapft_harness.outcomes.logs import Log
+from gapft_harness.outcomes.samples import (
+    PASS_AT_1,
+    VERDICT,
+    Sample,
+    list_filters,
+    list_metrics,
+    name_score,
+)
+from gapft_harness.outcomes.table import Metric, choose_verdict_metric, find_first
+from gapft_harness.recipe.sections import LogResponses
+
+#: The key of a row's problem: ``id``, ``prompt`` or ``doc``, and the id, prompt or document.
+Key = tuple[str, Any]
+
+_REMEDY = (
+    "name another metric (search.responses.metric), one log for each sample, or have the task's "
+    "verifier judge (search.responses.judge)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedResponse:
+    """One response of a log.
+
+    Attributes:
+        line: its line in the log, from 1.
+        place: file and line, for messages.
+        key: identifies its problem.
+        index: ``GREEDY``, or a sample's number; in a format without numbers, the number within the
+            log.
+        text: the response.
+        passed: the log's verdict; None where it has none, or the verifier judges.
+        verdict_source: the source of the verdict in the log.
+        finish_reason: ``stop``, ``length``, ``unknown`` or ``context``.
+        rule: values by kind that must be equal in all rows; else the same text could pass and fail.
+    """
+
+    line: int
+    place: str
+    key: Key
+    index: int
+    text: str
+    passed: bool | None
+    verdict_source: str
+    finish_reason: str = "unknown"
+    rule: Mapping[str, str] = field(default_factory=dict)
+
+
+def is_numbered(log: Log) -> bool:
+    """Return whether a log numbers samples over all files, and has greedy ones beside them."""
+    return log.kind == "jsonl"
+
+
+def read_responses(log: Log, choice: LogResponses, greedy: bool) -> Iterator[LoggedResponse]:
+    """Yield the responses of a log, under one filter.
+
+    Args:
+        log: the log.
+        choice: how to read the log.
+        greedy: whether it contains only greedy responses.
+
+    Raises:
+        UserError: a row is damaged, or does not show which of its responses passed; the message has
+            file and line.
+    """
+    first = find_first(log, choice.filter)
+    filter_name = choice.filter or next(iter(list_filters(first)), None)
+    metric = None if choice.judge else _choose_metric(log, choice, first, filter_name)
+    for line, group in groupby(log.read_samples(), key=lambda sample: sample.line):
+        samples = [
+            sample
+            for sample in group
+            if is_numbered(log) or filter_name is None or filter_name in list_filters(sample)
+        ]
+        place = log.name_entry(line)
+        if greedy and len(samples) > 1:
+            raise UserError(
+                f"{place}: found {len(samples)} responses to one document; expected one in a log "
+                "of greedy decodes"
+            )
+        for number, sample in enumerate(samples):
+            yield _build_response(log, sample, number, len(samples), place, metric, choice, greedy)
+
+
+def _choose_metric(
+    log: Log, choice: LogResponses, first: Sample, filter_name: str | None
+) -> Metric:
+    metrics = list_metrics(first, filter_name or "none")
+    if log.kind == "inspect" and choice.metric is None and len(metrics) > 1:
+        raise UserError(
+            f"{log.path}: found several scores: {', '.join(metrics)}; choose one: "
+            "search.responses.metric"
+        )
+    return choose_verdict_metric(log, choice.metric, choice.filter, None, _REMEDY)
+
+
+def _build_response(
+    log: Log,
+    sample: Sample,
+    number: int,
+    count: int,
+    place: str,
+    metric: Metric | None,
+    choice: LogResponses,
+    greedy: bool,
+) -> LoggedResponse:
+    if sample.text is None:
+        raise UserError(
+            f"{place}: {sample.reason or 'has no text of a response; expected a generation task'}"
+        )
+    passed, source, rule = None, "", dict[str, str]()
+    if metric is not None:
+        filters = list_filters(sample) if is_numbered(log) else [metric.filter]
+        passed = _read_verdict(sample, name_score(metric.metric, filters[0]), place, count)
+        source = f"{metric.metric} under filter {metric.filter}"
+        rule = {"filter": metric.filter, "metric": metric.metric}
+        if metric.metric == VERDICT:
+            source, rule = "its verdicts", {}
+        elif is_numbered(log):
+            source, rule = metric.metric.replace(PASS_AT_1, "passed"), {}
+        elif count > 1:
+            rule.pop("metric")
+    index = sample.index if is_numbered(log) or sample.index != GREEDY else number
+    return LoggedResponse(
+        sample.line,
+        place,
+        _find_key(log, sample, choice),
+        GREEDY if greedy and not is_numbered(log) else index,
+        replace_text_surrogates(sample.text),
+        passed,
+        source,
+        sample.ended,
+        rule,
+    )
+
+
+def _find_key(log: Log, sample: Sample, choice: LogResponses) -> Key:
+    if log.kind == "inspect" and not choice.on:
+        return "prompt", sample.prompt
+    if is_numbered(log) and len(sample.problem) == 1:
+        ((kind, value),) = sample.problem.items()
+        if kind in ("id", "prompt"):
+            return kind, value
+    return "doc", dict(sample.problem)
+
+
+def _read_verdict(sample: Sample, key: str, place: str, count: int) -> bool | None:
+    """Read whether a response passed; None if the log does not tell.
+
+    Raises:
+        UserError: the score is not 0 or 1.
+    """
+    value: Any = sample.scores.get(key)
+    metric = key.rpartition(",")[0]
+    if value is None and count == 1:
+        return None
+    if count > 1 and (value is None or value not in (0, 1)):
+        rate = "" if value is None else f" of {value:.3g}"
+        raise UserError(
+            f"{place}: {count} responses, and {metric}{rate} does not say which of them passed; "
+            f"{_REMEDY}"
+        )
+    if not isinstance(value, bool | int | float) or value not in (0, 1):
+        raise UserError(
+            f"{place}: {metric} is {json.dumps(value, default=str)[:60]}; expected a verdict, 0 or "
+            f"1 (false or true); {_REMEDY}"
+        )
+    return bool(value)

@@ -1,0 +1,359 @@
+"""Take a split's responses from logs (``search.responses``), for the sampler ``recorded``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TextIO
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.files import replace_file, sha256
+from gapft_harness.core.records import CONTEXT_EXCEEDED, GREEDY, Problem
+from gapft_harness.core.text import describe_read_error
+from gapft_harness.hooks.protocols import SamplerSettings
+from gapft_harness.outcomes.logs import Log, open_log
+from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
+from gapft_harness.recipe.sections import LogResponses
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.manifest import ImportFacts
+from gapft_harness.stages.search.log_problems import ProblemIndex, ResponsePlaces
+from gapft_harness.stages.search.log_responses import LoggedResponse, is_numbered, read_responses
+
+#: The sampler that replays responses.
+SAMPLER = "recorded"
+
+
+def build_search_settings(recipe: Recipe, run_path: Path, split: str) -> SamplerSettings:
+    """Build the settings of the sampler that searches a split.
+
+    Args:
+        recipe: the recipe.
+        run_path: the run directory.
+        split: the split; if its responses are those of logs, ``recorded`` replays them with the
+            tokenizer of the recipe's model.
+    """
+    settings = build_sampler_settings(recipe)
+    if not recipe.search.list_logs(split):
+        return settings
+    names = ("pretrained", "tokenizer", "revision", "trust_remote_code", "add_bos_token",
+             "chat_template_args")  # fmt: skip
+    arguments = {name: value for name, value in settings.model_args.items() if name in names}
+    arguments["responses"] = str(run_path / layout.log_responses_path(split))
+    return replace(settings, backend=SAMPLER, model_args=arguments)
+
+
+def require_unchanged_logs(split: str, facts: Mapping[str, Any]) -> None:
+    """Check that logs whose responses a split has were not changed since; they may be missing.
+
+    Args:
+        split: the split.
+        facts: the facts of its search.
+
+    Raises:
+        UserError: a log was changed.
+    """
+    for file in facts.get("imported", {}).get("files", ()):
+        path = Path(file["path"])
+        if path.is_file() and sha256(path) != file["sha256"]:
+            raise UserError(
+                f"{path}: was changed since the {split} took its responses; restore it, or use a "
+                "new run directory"
+            )
+
+
+def record_responses(
+    recipe: Recipe,
+    path: Path,
+    split: str,
+    problems: Sequence[Problem],
+    task: Mapping[str, Any],
+    plugin_files: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Write the responses of a split's logs as a file of the sampler ``recorded``.
+
+    Args:
+        recipe: the recipe.
+        path: the file.
+        split: the split.
+        problems: its problems.
+        task: the task's facts.
+        plugin_files: files given by ``--plugin``; their log readers have priority.
+
+    Returns:
+        Facts for the manifest: ``imported`` and ``warnings``.
+
+    Raises:
+        UserError: a log is damaged, given twice or changed while it was read, or the logs do not
+            have one greedy response and the same number of samples, at least K, for each problem;
+            the message has file and line. Or the task decodes in episodes, or executes greedy
+            responses repeatedly.
+    """
+    choice = recipe.search.responses
+    assert choice is not None
+    _require_single(task, choice)
+    gathering = Gathering(choice, problems, split, recipe.search.k, plugin_files)
+    replace_file(path, partial(_write_lines, gathering))
+    return {"imported": gathering.build_facts(), "warnings": gathering.list_warnings()}
+
+
+def _write_lines(gathering: Gathering, path: Path) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        gathering.write(file)
+
+
+def _require_single(task: Mapping[str, Any], choice: LogResponses) -> None:
+    """Check that the task needs only single responses with one verdict each.
+
+    Raises:
+        UserError: the task needs episodes or repeated executions.
+    """
+    episode = task["episode"]
+    if episode["attempts"] > 1:
+        raise UserError(
+            f"task {task['name']}: decodes in episodes of {episode['attempts']} attempts, but a "
+            "log contains single responses; set episode.attempts=1"
+        )
+    if episode["executions"] > 1 and not choice.judge:
+        raise UserError(
+            f"task {task['name']}: labels greedy responses by {episode['executions']} executions, "
+            "but a log has one verdict for each; have the verifier judge "
+            "(search.responses.judge), or set episode.executions=1"
+        )
+
+
+@dataclass(slots=True)
+class Gathering:
+    """The responses of a split's logs.
+
+    Attributes:
+        choice: the logs and how to read them.
+        problems: the problems of the split.
+        split: the name of the split.
+        k: samples to take for each problem.
+        plugin_files: files given by ``--plugin``; their log readers have priority.
+        formats: the format of each log that was read.
+        hashes: the hash of each log, the same before and after reading.
+        response_count: the number of responses taken.
+        samples: the number of samples of each problem in the logs.
+        left_out: responses whose problem is not in the split.
+        verdict_sources: the sources of verdicts in the logs.
+        rules: values that must be equal in all rows, by kind, with the place of the first.
+    """
+
+    choice: LogResponses
+    problems: Sequence[Problem]
+    split: str
+    k: int
+    plugin_files: Sequence[str] = ()
+    formats: dict[str, str] = field(default_factory=dict)
+    hashes: dict[str, str] = field(default_factory=dict)
+    response_count: int = 0
+    samples: int = 0
+    left_out: int = 0
+    verdict_sources: dict[str, None] = field(default_factory=dict)
+    rules: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+    @property
+    def paths(self) -> list[str]:
+        """The logs, that of greedy responses first."""
+        return self.choice.list_logs(self.split)
+
+    @property
+    def greedy_path(self) -> str | None:
+        """The log of greedy responses; None: they are in the other logs."""
+        return next((log for split, log in self.choice.greedy.items() if split == self.split), None)
+
+    def write(self, file: TextIO) -> None:
+        """Read all logs and write a line for each response.
+
+        Raises:
+            UserError: as for ``record_responses``.
+        """
+        paths = self.paths
+        self.hashes = compute_hashes(paths)
+        _require_distinct(paths, self.hashes)
+        logs = [open_log(Path(path), self.plugin_files) for path in paths]
+        all_paths, seen = ", ".join(paths), ResponsePlaces(paths)
+        numbered = {is_numbered(log) for log in logs[bool(self.greedy_path) :]}
+        if self.choice.filter is not None and numbered == {True}:
+            raise UserError(
+                f"{all_paths}: remove search.responses.filter; it applies only to logs of lm_eval"
+            )
+        if len(numbered) > 1:
+            raise UserError(
+                f"{all_paths}: cannot use plain JSON lines together with another format; give "
+                "logs of one format"
+            )
+        for number, (path, log) in enumerate(zip(paths, logs, strict=True)):
+            self.formats[path] = log.kind
+            for line in self._build_lines(path, number, log, seen):
+                file.write(json.dumps(line, ensure_ascii=True) + "\n")
+                self.response_count += 1
+            if path != self.greedy_path and not is_numbered(log):
+                self.samples += seen.count_samples(self.problems, self.samples, path)
+        if True in numbered:
+            self.samples = seen.count_samples(self.problems, 0, all_paths)
+        seen.require_greedy(self.problems, all_paths)
+        if self.samples < self.k:
+            raise UserError(
+                f"{all_paths}: found {self.samples} samples of each problem, but search.k is "
+                f"{self.k}; "
+                + (
+                    f"use fewer samples: --set search.k={self.samples}"
+                    if self.samples
+                    else "give more logs"
+                )
+            )
+        for path, new_hash in compute_hashes(paths).items():
+            if new_hash != self.hashes[path]:
+                raise UserError(f"{path}: was changed while it was read; run the command again")
+
+    def build_facts(self) -> ImportFacts:
+        """Build the manifest's entry on the logs."""
+        greedy = self.greedy_path
+        files = [
+            {
+                "path": path,
+                "sha256": self.hashes[path],
+                "format": log_format,
+                "holds": "greedy" if path == greedy else "samples" if greedy else "both",
+            }
+            for path, log_format in self.formats.items()
+        ]
+        return {
+            "files": files,
+            "responses": self.response_count,
+            "samples": self.samples,
+            "left_out": self.left_out,
+            "verdicts": "judged" if self.choice.judge else "file",
+            "verdict_field": ", ".join(self.verdict_sources),
+        }
+
+    def list_warnings(self) -> list[str]:
+        """List the report's warnings on the logs."""
+        files = ", ".join(self.formats)
+        warnings = [
+            f"responses are those of {files}: their model and sampling settings are those of the "
+            "recipe, which cannot be checked; token ids are those of its tokenizer"
+        ]
+        if not self.choice.judge:
+            warnings.append(
+                f"verdicts are those of {files} ({', '.join(self.verdict_sources)}); this run "
+                "judges other responses with the task's verifier, which may differ: see gapft "
+                "verify"
+            )
+        if self.samples > self.k:
+            warnings.append(
+                f"only the first {self.k} of {self.samples} samples of each problem are used"
+            )
+        if self.left_out:
+            warnings.append(
+                f"{self.left_out} responses left out, because their problem is not in the split"
+            )
+        return warnings
+
+    def _build_lines(
+        self, path: str, number: int, log: Log, seen: ResponsePlaces
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the lines of the needed responses of one log."""
+        greedy = path == self.greedy_path
+        known_problems = ProblemIndex(self.problems, self.split, self.choice.list_joined_fields())
+        earlier_samples = 0 if is_numbered(log) else self.samples
+        for row in read_responses(log, self.choice, greedy):
+            if self.choice.on and row.key[0] != "doc":
+                raise UserError(
+                    f"{row.place}: identifies its problem by {row.key[0]}, but search.responses.on "
+                    "joins by fields of doc; remove the key, or add doc to the rows"
+                )
+            problem = known_problems.find(row)
+            if problem is None:
+                if not self.choice.ignore_unknown:
+                    raise known_problems.unknown_problem_error(row)
+                self.left_out += 1
+                continue
+            if greedy and row.index != GREEDY:
+                raise UserError(
+                    f"{row.place}: found sample {row.index}; expected only greedy responses in the "
+                    "log of search.responses.greedy"
+                )
+            index = row.index if row.index == GREEDY else earlier_samples + row.index
+            seen.add(problem, index, number, row)
+            self._check_verdict(row)
+            if index < self.k:
+                line = {
+                    "id": problem.id,
+                    "index": "greedy" if index == GREEDY else index,
+                    "text": row.text,
+                    "finish_reason": row.finish_reason,
+                }
+                yield line if self.choice.judge else {**line, "passed": row.passed}
+
+    def _check_verdict(self, row: LoggedResponse) -> None:
+        if self.choice.judge:
+            return
+        if row.passed is None:
+            raise UserError(
+                f"{row.place}: the response has no verdict; expected 0 or 1 in the format's field "
+                "(docs/import-export.md); name another field (search.responses.metric), or have "
+                "the task's verifier judge all responses (search.responses.judge)"
+            )
+        if row.finish_reason == CONTEXT_EXCEEDED and row.passed:
+            raise UserError(
+                f"{row.place}: the response passed, but was not generated "
+                f"({CONTEXT_EXCEEDED}); expected 0"
+            )
+        self.verdict_sources[row.verdict_source] = None
+        for kind, value in row.rule.items():
+            first_value, place = self.rules.setdefault(kind, (value, row.place))
+            if first_value != value:
+                raise UserError(
+                    f"{row.place}: its verdict comes from {kind} {value!r}, but that of {place} "
+                    f"from {first_value!r}, so the same text could pass and fail; choose one for "
+                    f"all logs (search.responses.{kind}), or have the task's verifier judge "
+                    "(search.responses.judge)"
+                )
+
+
+def compute_hashes(paths: Sequence[str]) -> dict[str, str]:
+    """Compute each log's hash, in order.
+
+    Raises:
+        UserError: a log is missing, or cannot be read more than once.
+    """
+    hashes: dict[str, str] = {}
+    for name in paths:
+        path = Path(name)
+        if path.is_dir():
+            raise UserError(f"{path}: is a folder; expected a file of responses")
+        if path.exists() and not path.is_file():
+            raise UserError(
+                f"{path}: is not a regular file (a pipe?), but logs are read more than once; write "
+                "the content to a file first"
+            )
+        try:
+            hashes[name] = sha256(path)
+        except OSError as error:
+            raise UserError(describe_read_error(path, error)) from error
+    return hashes
+
+
+def _require_distinct(paths: Sequence[str], hashes: Mapping[str, str]) -> None:
+    """Check that logs are different, by name, by path and by content.
+
+    Raises:
+        UserError: a log is given twice.
+    """
+    known_paths: dict[Path | str, str] = {}
+    for path in paths:
+        place = Path(path).resolve()
+        if place in known_paths:
+            raise UserError(f"{path}: the file is given twice, so its responses would count twice")
+        if (equal_path := known_paths.get(hashes[path])) is not None:
+            raise UserError(
+                f"{path}: has the same bytes as {equal_path}, so its responses would count twice; "
+                "remove one"
+            )
+        known_paths[place] = known_paths[hashes[path]] = path

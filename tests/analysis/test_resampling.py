@@ -1,0 +1,193 @@
+"""Bootstrap intervals: invariances, and their spread where a closed form is known."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gapft_harness.analysis import resampling
+from gapft_harness.analysis.estimate import (
+    Estimate,
+    compute_p_value,
+    estimate_difference,
+    estimate_mean,
+)
+from gapft_harness.analysis.resampling import Scores, resample
+from gapft_harness.core.streams import Stream
+
+NO_DIFFERENCE = Estimate(0, 0.0, 0.0, 1.0)
+
+
+def draw_with_defaults(passed, source=None, ids=None, seeds=None, replicates=400, nested=False):
+    _, n_seeds, items = passed.shape
+    rows = dict(zip("abcd", passed, strict=False))
+    source = np.zeros(items, dtype=bool) if source is None else source
+    rows["source"] = np.broadcast_to(source, (n_seeds, len(source)))
+    scores = Scores(
+        rows,
+        seeds=np.arange(n_seeds) if seeds is None else seeds,
+        items=np.array([f"q{i:04}" for i in range(items)]) if ids is None else ids,
+    )
+    return resample(scores, replicates=replicates, stream=Stream(0, "test"), nested=nested)
+
+
+def stack_sums(resampled):
+    return np.stack([*resampled.sums.values()])
+
+
+@pytest.mark.parametrize(("nested", "variance"), [(False, 1 / 4 / 200), (True, 1 / 4 / 200 / 4)])
+def test_nested_items_understate_shared_variance(nested, variance):
+    """Four identical seeds: drawn separately for each seed, 200 problems look like 800."""
+    outcomes = np.tile([True, False], 100)
+    replicates = draw_with_defaults(
+        np.tile(outcomes, (1, 4, 1)), outcomes, replicates=4000, nested=nested
+    )
+    rates = replicates.sums["a"] / replicates.scores.decisions
+    assert rates.var() == pytest.approx(variance, rel=0.1)
+    assert (replicates.sums["source"] == replicates.sums["a"]).all()
+
+
+def test_nested_draws_are_paired_by_seed():
+    rng = np.random.default_rng(0)
+    first = rng.random((1, 3, 17)) < 0.5
+    replicates = draw_with_defaults(np.concatenate([first, first]), nested=True)
+    assert replicates.contrast("a", "b") == NO_DIFFERENCE
+    second = rng.random((1, 3, 17)) < 0.5
+    original = draw_with_defaults(np.concatenate([first, second]), nested=True)
+    shuffled = draw_with_defaults(
+        np.concatenate([first, second])[:, ::-1], seeds=np.array([2, 1, 0]), nested=True
+    )
+    assert (stack_sums(original) == stack_sums(shuffled)).all()
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=20, deadline=None)
+def test_replicates_ignore_order(number):
+    rng = np.random.default_rng(number)
+    passed, source = rng.random((3, 4, 23)) < 0.6, rng.random(23) < 0.5
+    ids, seeds = np.array([f"q{i}" for i in range(23)]), np.array([13, 21, 73, 5])
+    first = draw_with_defaults(passed, source, ids, seeds, replicates=50)
+    items, order, arms = rng.permutation(23), rng.permutation(4), rng.permutation(3)
+    other = draw_with_defaults(
+        passed[arms][:, order][:, :, items], source[items], ids[items], seeds[order], replicates=50
+    )
+    assert (stack_sums(other) == stack_sums(first)[[*arms, 3]]).all()
+    assert other.contrast("a", "b") == first.contrast("abc"[arms[0]], "abc"[arms[1]])
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=20, deadline=None)
+def test_condition_against_its_copy_is_zero(number):
+    rng = np.random.default_rng(number)
+    outcomes = rng.random((1, 3, 17)) < 0.5
+    replicates = draw_with_defaults(np.concatenate([outcomes, outcomes]))
+    assert replicates.contrast("a", "a") == replicates.contrast("a", "b") == NO_DIFFERENCE
+
+
+def test_gain_of_identical_condition_is_zero():
+    rng = np.random.default_rng(1)
+    source = rng.random(40) < 0.5
+    replicates = draw_with_defaults(np.broadcast_to(source, (1, 3, 40)), source)
+    assert replicates.contrast("a", "source") == NO_DIFFERENCE
+
+
+def test_chunk_size_does_not_change_draws(monkeypatch):
+    rng = np.random.default_rng(2)
+    passed = rng.random((2, 3, 31)) < 0.5
+    whole = draw_with_defaults(passed)
+    monkeypatch.setattr(resampling, "_CHUNK_VALUES", 31 * 7)
+    assert (stack_sums(draw_with_defaults(passed)) == stack_sums(whole)).all()
+
+
+def compute_rate_variance(counts, decisions):
+    return float(np.var(counts / decisions))
+
+
+def test_single_seed_variance_is_binomial():
+    passed = np.zeros((1, 1, 200), dtype=bool)
+    passed[0, 0, :60] = True
+    replicates = draw_with_defaults(passed, replicates=20_000)
+    assert compute_rate_variance(
+        replicates.sums["a"], replicates.scores.decisions
+    ) == pytest.approx(0.3 * 0.7 / 200, rel=0.05)
+    estimate = replicates.estimate_mean("a")
+    assert (estimate.low, estimate.high) == pytest.approx((0.3 - 0.0635, 0.3 + 0.0635), abs=0.006)
+
+
+def test_differing_seeds_add_variance():
+    passed = np.zeros((1, 2, 50), dtype=bool)
+    passed[0, 1] = True  # one seed all wrong, one all right: items add nothing
+    replicates = draw_with_defaults(passed, replicates=20_000)
+    assert compute_rate_variance(
+        replicates.sums["a"], replicates.scores.decisions
+    ) == pytest.approx(0.25 / 2, rel=0.05)
+
+
+def test_seeds_share_item_draws():
+    """Five identical seeds have the variance of one; separate draws would give a fifth of it."""
+    passed = np.zeros((1, 5, 100), dtype=bool)
+    passed[0, :, :50] = True
+    replicates = draw_with_defaults(passed, replicates=20_000)
+    assert compute_rate_variance(
+        replicates.sums["a"], replicates.scores.decisions
+    ) == pytest.approx(0.25 / 100, rel=0.05)
+
+
+def test_conditions_share_seed_draws():
+    """Each seed shifts both conditions equally, so the difference does not vary with seeds."""
+    passed = np.zeros((2, 2, 40), dtype=bool)
+    passed[:, 1] = True
+    replicates = draw_with_defaults(passed)
+    assert replicates.contrast("a", "b") == NO_DIFFERENCE
+    assert replicates.estimate_mean("a") == Estimate(0.5, 0.0, 1.0)
+
+
+def test_interval_touching_zero_includes_it():
+    assert not Estimate(0.05, 0.0, 0.1).excludes_zero
+    assert not Estimate(0.05, -0.1, 0.1).excludes_zero
+    assert Estimate(0.05, 0.01, 0.1).excludes_zero
+    assert Estimate(0.05, -0.2, -0.1).excludes_zero
+
+
+@given(st.lists(st.integers(-3, 3) | st.integers(-10_000, 10_000), min_size=1, max_size=200))
+def test_p_value_agrees_with_interval(counts):
+    """Includes interpolated bounds of exactly zero, as between -39 and 1 of 2,000 replicates."""
+    values = np.array(counts)
+    for scattered in (values, np.concatenate([np.repeat(values, 40), np.full(1999, 7)])):
+        p_value, per = compute_p_value(scattered), 7_001
+        if len(scattered) < 40:
+            assert p_value is None
+        else:
+            assert (p_value < 0.05) == estimate_difference(0, scattered, per).excludes_zero
+            assert p_value == compute_p_value(-scattered) == compute_p_value(scattered / 8)
+
+
+def test_zero_bound_has_p_of_five_percent():
+    replicates = np.array([-1000] * 49 + [-39] + [1] * 1950)
+    assert estimate_mean(0, replicates, 3).low == 0
+    assert compute_p_value(replicates) == 0.05
+
+
+def test_p_value_is_twice_tail_share():
+    rng = np.random.default_rng(3)
+    values = rng.normal(1.3, 1, 20_000)
+    assert compute_p_value(values) == pytest.approx(2 * (values <= 0).mean(), abs=2e-4)
+    assert compute_p_value(np.abs(values)) == 2 / 20_001
+    assert compute_p_value(np.zeros(100)) == 1
+
+
+def test_interval_matches_numpy_quantiles():
+    values = np.random.default_rng(4).normal(size=777)
+    low, high = np.quantile(values, [0.025, 0.975])
+    interval = estimate_mean(0, values)
+    assert (interval.low, interval.high) == pytest.approx((low, high), rel=1e-12)
+
+
+def test_rejects_bad_shapes_ids_and_seeds():
+    passed = np.zeros((1, 2, 5), dtype=bool)
+    with pytest.raises(ValueError, match="shapes"):
+        draw_with_defaults(passed, source=np.zeros(4, dtype=bool))
+    with pytest.raises(ValueError, match="distinct"):
+        draw_with_defaults(passed, ids=np.array(["a", "a", "b", "c", "d"]))
+    with pytest.raises(ValueError, match="distinct"):
+        draw_with_defaults(passed, seeds=np.array([13, 13]))

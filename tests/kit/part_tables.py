@@ -1,0 +1,27 @@
+"""The tables of experiments' parts of the report, without a page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.report.findings.computation import compute_findings
+from gapft_harness.report.part import Part
+from gapft_harness.report.reading.inputs import ReportInputs, read_inputs
+
+
+def read_tables(run: Path, *parts: Part) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of the parts' tables by name, as results.json has them."""
+    manifest = json.loads((run / "manifest.json").read_text("utf-8"))
+    return build_tables(read_inputs(run, manifest, parts))
+
+
+def build_tables(inputs: ReportInputs) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of the tables of the inputs' parts by name."""
+    findings = compute_findings(inputs)
+    return {
+        table.name: table.list_entries()
+        for entry in findings.parts
+        for table in entry.part.tables(inputs, findings, entry.findings)
+    }

@@ -1,0 +1,100 @@
+"""The reader that recognises a log reads it: the shipped readers and a plugin's."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from gapft_harness.compare.choice import CompareChoice, Rule
+from gapft_harness.compare.comparison import compare
+from gapft_harness.compare.page import write_comparison
+from gapft_harness.core.errors import UserError
+from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.outcomes.logs import open_log
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def answers_plugin(tmp_path: Path) -> str:
+    """The plugin of docs/plugins.md."""
+    text = (ROOT / "docs" / "plugins.md").read_text()
+    text = text.partition("## A log reader in one file")[2]
+    found = re.findall(r"```python[^\n]*\n(.*?)```", text, re.DOTALL)[0]
+    (tmp_path / "answers.py").write_text(found)
+    return str(tmp_path / "answers.py")
+
+
+def write_table(path: Path, right: Sequence[str]) -> str:
+    """Write a log of the plugin's format: question, gold, answer, right."""
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(("question", "gold", "answer", "right"))
+        for row, verdict in enumerate(right):
+            writer.writerow((f"{row}+1?", row + 1, f"\\boxed{{{row + 1}}} {path.stem}", verdict))
+    return str(path)
+
+
+def test_compares_plugin_logs(answers_plugin: str, tmp_path: Path) -> None:
+    before = write_table(tmp_path / "before.csv", ["yes", "no", "no", "no"])
+    after = write_table(tmp_path / "after.csv", ["yes", "yes", "yes", "no"])
+    comparison = compare(before, [after], CompareChoice(plugin_files=[answers_plugin]))
+    (paired,) = comparison.findings.models.values()
+    assert (paired.before, paired.after, paired.gained, paired.lost) == (0.25, 0.75, 2, 0)
+    write_comparison(comparison, tmp_path / "out")
+    assert "boxed{2} after" in (tmp_path / "out/tables/items.csv").read_text()
+
+
+def test_judges_plugin_logs_again(answers_plugin: str, tmp_path: Path) -> None:
+    """The log's verdicts are compared with the verifier's."""
+    before = write_table(tmp_path / "before.csv", ["yes", "no"])
+    choice = CompareChoice(verifier=Rule("boxed_math"), plugin_files=[answers_plugin])
+    (paired,) = compare(before, [], choice).findings.models.values()
+    assert (paired.items, paired.gained, paired.lost) == (2, 1, 0)
+
+
+def test_names_plugins_that_claim_same_file(answers_plugin: str, tmp_path: Path) -> None:
+    other = tmp_path / "other.py"
+    other.write_text(Path(answers_plugin).read_text().replace('"answers"', '"others"'))
+    with pytest.raises(UserError, match=r"'answers'.*'others'"):
+        open_log(tmp_path / "a.csv", [answers_plugin, str(other)])
+
+
+#: A line of each shipped format, by the reader's name.
+LINES = {
+    "lm-eval": {"doc": {"q": 1}, "resps": [["a"]], "metrics": ["acc"], "acc": 1},
+    "jsonl": {"id": "q", "text": "a", "passed": True},
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_shipped_readers_recognise_their_formats(name: str, tmp_path: Path) -> None:
+    right, line = tmp_path / "right", LINES[name]
+    right.write_text(json.dumps(line) + "\n")
+    wrong = tmp_path / "wrong"
+    wrong.write_text(json.dumps({k: 0 if v is True or v == 1 else v for k, v in line.items()}))
+    entry = load_plugins().find_log_reader(right)
+    assert entry is not None
+    assert entry.name == name
+    if name == "lm-eval":
+        return  # the document contains the number 1 too
+    comparison = compare(str(wrong), [str(right)], CompareChoice())
+    (paired,) = comparison.findings.models.values()
+    assert (paired.before, paired.after) == (0, 1)
+
+
+def test_ignores_json_files_of_other_programs(tmp_path: Path) -> None:
+    log = {"version": 2, "status": "success", "eval": {"task": "sums"}, "samples": []}
+    others = {"metrics.json": {"accuracy": 0.5}, "eval.json": {"eval": {}}, "list.json": [1]}
+    for name, content in {**others, "2026_sums.json": log}.items():
+        (tmp_path / name).write_text(json.dumps(content, indent=2))
+    readers = {path.name: load_plugins().find_log_reader(path) for path in tmp_path.iterdir()}
+    assert {name for name, reader in readers.items() if reader} == {"2026_sums.json"}
+    (tmp_path / "2026_sums.json").unlink()
+    with pytest.raises(UserError):
+        compare(str(tmp_path), [str(tmp_path)], CompareChoice())

@@ -1,0 +1,153 @@
+"""One set of rows becomes HTML, Markdown, terminal output, JSON and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from fractions import Fraction
+from html.parser import HTMLParser
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from rich.console import Console
+
+from gapft_harness.analysis.estimate import Estimate
+from gapft_harness.presentation.content import (
+    Column,
+    Figure,
+    Row,
+    Section,
+    Table,
+    add_hidden,
+    format_value,
+)
+from gapft_harness.presentation.figures import flows, forest, lines
+from gapft_harness.presentation.page import Page, link_problem
+
+GAIN = Estimate(Fraction(23, 1000), 0.004, 0.044)
+HOSTILE = "<b>|x|</b>\u202e`$y$`\x1b[2J"
+
+
+def build_page() -> Page:
+    columns = [
+        Column("name", "model"),
+        Column("gain", "gain (points)", "points"),
+        Column("count", "problems", "count"),
+        Column("secret"),
+    ]
+    rows = [
+        {"name": HOSTILE, "gain": GAIN, "count": 1367, "secret": Fraction(1, 3)},
+        {"name": "b", "gain": None, "secret": 0.0},
+    ]
+    figure = Figure("gain", forest([(HOSTILE, GAIN)], "points"), f"alt {HOSTILE}", "A caption.")
+    section = Section("", ["An answer."], [Table("models", columns, rows, "A note.")], [figure])
+    folded = Table("more", columns[:1], rows, folded="More")
+    items = Table("items", [Column("id")], [{"id": 1}], csv_only=True)
+    return Page("made", HOSTILE, [section, Section("Two", [], [folded], [], ["Cut."])], [items])
+
+
+class Reader(HTMLParser):
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_files_have_equal_unrounded_rows() -> None:
+    files = build_page().build_files()
+    results = json.loads(files["results.json"])
+    assert results["models"][0] == {
+        "name": HOSTILE, "gain": 0.023, "gain_low": 0.004, "gain_high": 0.044, "count": 1367,
+        "secret": 1 / 3,
+    }  # fmt: skip
+    assert results["models"][1]["gain_low"] is None, "all rows have the same keys"
+    assert results["warnings"] == ["Cut."]
+    assert "items" not in results
+    read = list(csv.DictReader(io.StringIO(files["tables/models.csv"].decode(), newline="")))
+    assert [float(row["secret"]) for row in read] == [1 / 3, 0.0]
+    assert read[1]["gain_high"] == ""
+    assert files["tables/items.csv"] == b"id\n1\n"
+
+
+def test_all_outputs_show_the_same_cells() -> None:
+    page = build_page()
+    console = Console(width=80, record=True, file=io.StringIO())
+    page.print(console)
+    html = Reader(page.to_html())
+    for text in (html.text.replace("\xa0", " "), page.to_markdown(), console.export_text()):
+        for part in ("+2.3 [+0.4, +4.4]", "1,367", "An answer.", "A note.", "Cut.", "–", "Two"):
+            assert part in text
+        assert "secret" not in text
+        assert "<U+202E>" in text.replace("\\", "")
+        assert "\x1b[2J" not in text
+    assert "b" not in html.tags
+    assert "details" in html.tags
+    assert "script" not in html.tags
+
+
+def test_terminal_keeps_numbers_on_one_line() -> None:
+    page = build_page()
+    console = Console(width=20, record=True, file=io.StringIO())
+    page.print(console)
+    assert "+2.3 [+0.4, +4.4]" in console.export_text()
+    assert console.width == 20
+
+
+@pytest.mark.parametrize(
+    ("value", "format", "expected"),
+    [
+        (Estimate(0.72, 0.66, 0.78), "share", "72.0% [66.0, 78.0]"),
+        (Estimate(0, -0.0001, 0.0), "points", "0.0 [0.0, 0.0]"),
+        (Estimate(-0.5), "points", "−50.0"),
+        (0.0001, "p", "<0.001"),
+        (1367, "count", "1,367"),
+        ("x", "text", "x"),
+    ],
+)
+def test_formats_values(value: object, format: str, expected: str) -> None:
+    assert format_value(value, format) == expected  # type: ignore[arg-type]
+
+
+def test_figures_are_reproducible_and_name_their_lines() -> None:
+    curve = {k: Estimate(k / 10, k / 10 - 0.05, k / 10 + 0.05) for k in range(1, 9)}
+    drawings = [lines({"$x$": curve}, "k", {"greedy": Estimate(0.3, 0.2, 0.4)}) for _ in "ab"]
+    assert drawings[0] == drawings[1]
+    assert drawings[0].startswith("<?xml")
+
+
+def test_other_keys_of_rows_become_columns_of_files() -> None:
+    rows: list[Row] = [{"a": 1, "b": 2}, {"a": 3, "c": Estimate(0.5, 0.4, 0.6)}]
+    table = Table("t", add_hidden([Column("a", "A")], rows), rows)
+    assert [column.key for column in table.titled] == ["a"]
+    empty = {"c_low": None, "c_high": None}
+    assert table.list_entries() == [
+        {"a": 1, "b": 2, "c": None, **empty},
+        {"a": 3, "b": None, "c": 0.5, "c_low": 0.4, "c_high": 0.6},
+    ]
+
+
+def test_problems_link_to_their_page_where_there_is_one() -> None:
+    odd = "a&b=c#d %41</a><b>x</b>\"'\u202e"
+    table = Table("cases", [Column("id", "problem", "problem")], [{"id": odd}])
+    page = Page("made", "t", [Section("", tables=[table])], explorer="<html>")
+    html = page.to_html()
+    assert f'href="{link_problem(odd)}"' in html
+    fragment = urlsplit(link_problem(odd)).fragment
+    assert unquote(fragment) == odd.replace("\u202e", "<U+202E>")
+    assert "b" not in Reader(html).tags
+    assert "href" not in replace(page, explorer="").to_html()
+
+
+def test_flows_are_drawn_once_for_each_state() -> None:
+    rows = {"G": [0.4, 0, 0.1, 0], "S": [0, 0.3, 0, 0.2]}
+    assert flows(rows) == flows(rows)
+    assert flows(rows) != flows({**rows, "S": [0, 0.2, 0, 0.3]})

@@ -1,0 +1,104 @@
+"""Repeated and interrupted searches with logs, and logs that change."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.run_directory import layout
+from gapft_harness.stages.search import recorded
+from tests.kit.recording_run import LettersTask, write_letters_task
+from tests.kit.tampering import read_rows
+from tests.recorded.made import (
+    VERDICTS,
+    build_lines,
+    gather_responses,
+    get_states,
+    search_logs,
+    write_lines,
+)
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> LettersTask:
+    return write_letters_task(tmp_path, pool=3, audit=3)
+
+
+def test_rerun_takes_no_responses_again(task: LettersTask, model: Path) -> None:
+    file = write_lines(task.folder / "r.jsonl", build_lines(VERDICTS))
+    run = search_logs(task, model, "run", [file])
+    table = (run.path / "pool/responses.parquet").read_bytes()
+    assert not (run.path / layout.log_responses_path("pool")).exists()
+    search_logs(task, model, "run", [file])
+    assert (run.path / "pool/responses.parquet").read_bytes() == table
+    Path(file).unlink()
+    search_logs(task, model, "run", [file])
+    assert (run.path / "pool/responses.parquet").read_bytes() == table
+
+
+def test_rejects_log_changed_after_the_search(task: LettersTask, model: Path) -> None:
+    file = write_lines(task.folder / "r.jsonl", build_lines(VERDICTS))
+    search_logs(task, model, "run", [file])
+    append_line(file)
+    with pytest.raises(UserError, match=f"{file}: was changed since the pool"):
+        search_logs(task, model, "run", [file])
+
+
+def test_changed_settings_take_the_responses_again(task: LettersTask, model: Path) -> None:
+    lines = [{**line, "other": 1 - line["passed"]} for line in build_lines(VERDICTS)]
+    file = write_lines(task.folder / "r.jsonl", lines)
+    run = search_logs(task, model, "run", [file])
+    before = get_states(run)
+    run = search_logs(task, model, "run", [file], metric="other")
+    assert get_states(run) != before
+    run = search_logs(task, model, "run", [file])
+    assert get_states(run) == before
+
+
+def test_same_rows_in_any_folder(task: LettersTask, model: Path) -> None:
+    """Token ids and seeds follow from the problems, not from the run directory."""
+    file = write_lines(task.folder / "r.jsonl", build_lines(VERDICTS))
+    tables = [
+        read_rows(search_logs(task, model, name, [file]).path / "pool/responses.parquet")
+        for name in ("one", "two")
+    ]
+    assert tables[0] == tables[1]
+
+
+def test_rejects_file_changed_while_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write_lines(tmp_path / "r.jsonl", build_lines(VERDICTS))
+    read = recorded.read_responses
+
+    def read_and_change(*arguments: object) -> object:
+        yield from read(*arguments)  # type: ignore[arg-type]
+        append_line(file)
+
+    monkeypatch.setattr(recorded, "read_responses", read_and_change)
+    with pytest.raises(UserError, match=f"{file}: was changed while it was read"):
+        gather_responses(file)
+
+
+def append_line(file: str) -> None:
+    with Path(file).open("a") as stream:
+        stream.write("\n")
+
+
+def test_rejects_pipes_and_missing_files(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match=r"is not a regular file \(a pipe\?\).* more than once"):
+        gather_responses(str(tmp_path / "pipe"))
+    with pytest.raises(UserError, match=r"none\.jsonl: cannot be read: No such file"):
+        gather_responses(str(tmp_path / "none.jsonl"))
+
+
+def test_backend_recorded_keeps_no_verdicts(task: LettersTask, model: Path) -> None:
+    lines = [{**line, "passed": bool(line["passed"])} for line in build_lines(VERDICTS)]
+    file = write_lines(task.folder / "r.jsonl", lines)
+    args = {"pretrained": str(model), "responses": file}
+    with pytest.raises(UserError, match=r"search\.responses"):
+        task.run("r", search={"k": 2}, model={"backend": "recorded", "args": args})

@@ -1,0 +1,377 @@
+"""The page of a report: its tables have the planted rates, and each says what it was built from."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gapft_harness.core.errors import PluginError
+from gapft_harness.core.streams import derive_key
+from gapft_harness.presentation.content import Column, Table
+from gapft_harness.report.document import build_page
+from gapft_harness.report.findings.computation import compute_findings
+from gapft_harness.report.part import Part
+from gapft_harness.report.reading.failures import FailedResponse, Failures
+from gapft_harness.report.reading.inputs import PASS, LoadedPart, ReportInputs
+from tests.kit.report_tables import build_results, find_row, index_rows
+from tests.report import planted
+
+SMALL = (40, 35, 25)
+
+
+@pytest.fixture(scope="module")
+def inputs() -> ReportInputs:
+    return planted.build_inputs()
+
+
+@pytest.fixture(scope="module")
+def results(inputs: ReportInputs) -> dict[str, Any]:
+    return build_results(inputs)
+
+
+def plant_flows(inputs: ReportInputs, flows: dict[str, tuple[float, float, float]]) -> ReportInputs:
+    """Replace the shares of S and U that conditions correct, and of G that they lose."""
+    arms = tuple(
+        planted.build_arm(inputs.audit, arm.arm.condition, arm.arm.seed, flows[arm.arm.condition])
+        for arm in inputs.arms
+    )
+    return replace(inputs, arms=arms)
+
+
+def test_rates_and_counts_are_those_of_the_decodes(
+    results: dict[str, Any], inputs: ReportInputs
+) -> None:
+    states, conditions = inputs.audit.states, index_rows(results["conditions"], "condition")
+    decomposition = index_rows(results["decomposition"], "condition")
+    before = inputs.audit.deployed.passed
+    assert conditions["source"]["pass_at_1"] == before.mean()
+    for name in inputs.conditions:
+        after = np.array([arm.deployed.passed for arm in inputs.find_arms(name)])
+        assert conditions[name]["pass_at_1"] == pytest.approx(after.mean())
+        rates = decomposition[name]
+        assert rates["kappa_S"] == pytest.approx(after[:, states == "S"].mean())
+        assert rates["kappa_U"] == pytest.approx(after[:, states == "U"].mean())
+        assert rates["rho_G"] == pytest.approx(1 - after[:, states == "G"].mean())
+        change = rates["term_S"] + rates["term_U"] + rates["term_G"]
+        assert change == pytest.approx(conditions[name]["change"])
+        for arm in inputs.find_arms(name):
+            row = find_row(results["seeds"], condition=name, seed=arm.arm.seed)
+            assert row["correct"] == row["pass"] == int(arm.deployed.passed.sum())
+            assert (row["slots"], row["tokens"]) == (arm.budget.n, arm.budget.tokens)
+    sizes = index_rows(results["states"], "split", "state")
+    assert sizes["audit", "S"]["problems"] == int((states == "S").sum())
+    assert sizes["pool", "G"]["problems"] == inputs.pool_states["G"]
+
+
+def test_contrast_is_the_sum_of_its_parts(results: dict[str, Any]) -> None:
+    conditions = index_rows(results["conditions"], "condition")
+    assert (results["contrasts"][0]["a"], results["contrasts"][0]["b"]) == ("gapft", "uniform")
+    for row in results["contrasts"]:
+        parts = row["term_S"] + row["term_U"] + row["term_G"]
+        assert row["delta"] == pytest.approx(parts)
+        difference = conditions[row["a"]]["pass_at_1"] - conditions[row["b"]]["pass_at_1"]
+        assert row["delta"] == pytest.approx(difference)
+        names = {row["a"], row["b"]}
+        assert row["matched_budget"] == (not names & {"all_verified", "source"})
+
+
+def test_majority_is_reported_where_samples_have_answers(inputs: ReportInputs) -> None:
+    passed = inputs.audit.samples == PASS
+    voted = replace(inputs, audit=replace(inputs.audit, answers=np.where(passed, 0, 1)))
+    passing = passed.sum(axis=1)
+    row = find_row(build_results(voted)["curve"], label="maj@8")
+    expected = ((passing > 4) + 0.5 * (passing == 4)).mean()
+    assert row["rate"] == pytest.approx(expected), "ties are shared"
+    labels = [row["label"] for row in build_results(inputs)["curve"]]
+    assert "maj@8" not in labels, "the planted audit has no answers"
+
+
+@pytest.mark.parametrize("seeds", [(13,), (13, 21, 73)])
+def test_p_value_and_interval_agree(seeds: tuple[int, ...]) -> None:
+    """One condition's seeds scatter: its contrasts are significant over items only."""
+    inputs = planted.build_inputs(seeds=seeds)
+    scattered = tuple(
+        planted.build_arm(inputs.audit, "uniform", arm.arm.seed, (0.9 if i else 0.1, 0.2, 0.02))
+        if arm.arm.condition == "uniform"
+        else arm
+        for arm in inputs.arms
+        for i in [inputs.seeds.index(arm.arm.seed)]
+    )
+    contrasts = build_results(replace(inputs, arms=scattered))["contrasts"]
+    resolved = [not row["delta_low"] <= 0 <= row["delta_high"] for row in contrasts]
+    assert [row["p"] < 0.05 for row in contrasts] == resolved
+    if len(seeds) > 1:
+        assert set(resolved) == {True, False}
+
+
+def test_too_few_replicates_give_no_p_value() -> None:
+    inputs = planted.build_inputs(sizes=SMALL)
+    few = replace(inputs, recipe={**inputs.recipe, "statistics": {"replicates": 20, "seed": 0}})
+    assert {row["p"] for row in build_results(few)["contrasts"]} == {None}
+
+
+def test_no_interval_of_finite_data_has_width_0() -> None:
+    """Nothing passes before or after: resampling shows no variation, 12 problems leave some."""
+    inputs = planted.build_inputs(("gapft",), sizes=(0, 0, 12))
+    results = build_results(plant_flows(inputs, {"gapft": (0, 0, 0)}))
+    source, gapft = results["conditions"]
+    for row in (source, gapft, find_row(results["states"], split="audit", state="S")):
+        value = row.get("pass_at_1", row.get("share"))
+        low, high = (
+            row[f"{'share' if 'share' in row else 'pass_at_1'}_{e}"] for e in ("low", "high")
+        )
+        assert (value, low) == (0, 0)
+        assert high == pytest.approx(0.2425, abs=1e-4), "Wilson, 0 of 12"
+    (contrast,) = results["contrasts"]
+    assert contrast["delta_low"] < 0 == contrast["delta"] < contrast["delta_high"]
+
+
+def test_flat_curve_of_the_source_gives_no_k_eq() -> None:
+    """No sample passes: any number of samples is worth nothing."""
+    inputs = planted.build_inputs(("gapft", "replay"), sizes=(0, 0, 12))
+    flat = build_results(plant_flows(inputs, {"gapft": (0, 0, 0), "replay": (0, 0.5, 0)}))
+    assert [row["K_eq"] for row in flat["conditions"]] == [None] * 3
+    rising = planted.build_inputs(("gapft", "replay"), sizes=SMALL)
+    flows = {"gapft": (1.0, 1.0, 0.0), "replay": (0.0, 0.0, 1.0)}
+    found = build_results(plant_flows(rising, flows))["conditions"]
+    assert [row["K_eq"] for row in found] == [None, "8", "<1"]
+
+
+def test_empty_state_has_no_rate_and_a_zero_term() -> None:
+    for row in build_results(planted.build_inputs(sizes=(40, 0, 60)))["decomposition"]:
+        assert row["kappa_S"] is None
+        assert row["term_S"] == 0
+
+
+def test_marks_states_and_audits_with_few_problems() -> None:
+    for sizes, marked, warned in (((40, 12, 30), ["κ_S †"], 0), ((9, 11, 9), ["†"] * 3, 1)):
+        inputs = planted.build_inputs(sizes=sizes, warnings=())
+        opening, section, *_ = build_page(inputs, compute_findings(inputs)).sections
+        titles = [column.title for column in section.tables[0].titled if "†" in str(column.title)]
+        assert len(titles) == len(marked)
+        assert all(mark in str(title) for mark, title in zip(marked, titles, strict=True))
+        assert len(opening.warnings) == warned
+
+
+def test_condition_order_does_not_change_results() -> None:
+    forward, backward = (
+        build_results(planted.build_inputs(sizes=(30, 25, 20), conditions=names))
+        for names in (planted.CONDITIONS, planted.CONDITIONS[::-1])
+    )
+    rows = index_rows(backward["conditions"], "condition")
+    assert rows == index_rows(forward["conditions"], "condition")
+    contrasts = index_rows(backward["contrasts"], "a", "b")
+    for pair, row in index_rows(forward["contrasts"], "a", "b").items():
+        if pair in contrasts:  # the lead's and the source's; others may come as b minus a
+            assert contrasts[pair] == row
+    assert ("gapft", "uniform") in contrasts
+
+
+def test_first_condition_leads_without_gapft() -> None:
+    results = build_results(planted.build_inputs(("uniform", "replay"), sizes=SMALL))
+    assert results["run"][0]["lead"] == "uniform"
+    assert (results["contrasts"][0]["a"], results["contrasts"][0]["b"]) == ("uniform", "replay")
+
+
+def test_condition_that_reuses_models_is_not_shown_again() -> None:
+    inputs = planted.build_inputs(sizes=SMALL)
+    training = {f"uniform-seed{s}": {"trained_as": f"gapft-seed{s}"} for s in inputs.seeds}
+    findings = compute_findings(replace(inputs, training=training))
+    assert list(findings.distinct) == ["gapft", "replay", "all_verified"]
+    gone = {f"uniform-seed{s}": {"trained_as": f"depth_8-seed{s}"} for s in inputs.seeds}
+    assert "uniform" in compute_findings(replace(inputs, training=gone)).distinct
+
+
+def test_counts_decisions_of_a_repeated_training_in_both_directions() -> None:
+    inputs = planted.build_replicate_inputs()
+    results = build_results(inputs)
+    first, second = (
+        np.array([arm.deployed.passed for arm in inputs.find_arms(name)])
+        for name in ("gapft", "uniform")
+    )
+    for row, before, after in zip(results["replicates"], first, second, strict=True):
+        assert (row["condition"], row["original"]) == ("uniform", "gapft")
+        assert row["lost"] == int((before & ~after).sum()) > 0
+        assert row["gained"] == int((after & ~before).sum()) > 0
+        assert row["changed"] == row["lost"] + row["gained"]
+        assert row["delta"] == pytest.approx(after.mean() - before.mean())
+    pair = find_row(results["contrasts"], a="gapft", b="uniform")
+    assert pair["gained"] == sum(row["lost"] for row in results["replicates"])
+    assert find_row(results["contrasts"], a="gapft", b="replay")["gained"] is None
+    assert "uniform" not in results["run"][0]["answer"], "a repeated training is no rival"
+    assert "replicates" not in build_results(planted.build_inputs(sizes=SMALL))
+
+
+def test_cases_are_chosen_by_seeds_then_by_hash(
+    results: dict[str, Any], inputs: ReportInputs
+) -> None:
+    ids, before = inputs.audit.ids.tolist(), inputs.audit.deployed.passed
+    for name in inputs.conditions:
+        passed = np.array([arm.deployed.passed for arm in inputs.find_arms(name)])
+        for change, changed in (("gained", passed & ~before), ("lost", ~passed & before)):
+            counts = changed.sum(axis=0)
+            order = sorted(
+                np.flatnonzero(counts).tolist(),
+                key=lambda p: (-counts[p], derive_key("case", ids[p])),
+            )
+            rows = [
+                row
+                for row in results["cases"]
+                if (row["condition"], row["change"]) == (name, change)
+            ]
+            chosen = order[: 4 if name == "gapft" else 1]
+            assert [row["problem_id"] for row in rows] == [ids[p] for p in chosen]
+            for row, position in zip(rows, chosen, strict=True):
+                assert row["state"] == inputs.audit.states[position]
+                assert len(row["seeds"].split()) == counts[position]
+
+
+def test_warnings_of_the_search_come_first_and_are_in_the_results(inputs: ReportInputs) -> None:
+    page = build_page(inputs, compute_findings(inputs))
+    assert page.sections[0].warnings == list(inputs.warnings)
+    assert page.list_results()["warnings"][: len(inputs.warnings)] == list(inputs.warnings)
+    assert "A remark of the recipe." in page.sections[0].text
+
+
+def test_run_without_training_has_an_answer_and_the_search() -> None:
+    inputs = planted.build_inputs((), sizes=(20, 0, 30), pool_states=(5, 0, 9))
+    results = build_results(inputs)
+    assert "nothing to train on" in results["run"][0]["answer"]
+    assert [row["condition"] for row in results["conditions"]] == ["source"]
+    assert "contrasts" not in results
+    assert find_row(results["curve"], label="Pass@8")["rate"] >= 0
+
+
+def test_failures_show_reasons_and_responses() -> None:
+    example = FailedResponse("audit", "p1", -1, "fail", "no box", " \u202e" + "x" * 900, "7")
+    group = Failures("audit", 10, ((("fail", "no box"), 9),), (example,))
+    results = build_results(planted.build_inputs(sizes=SMALL, failures=(group,)))
+    (reason,) = results["failures"]
+    assert (reason["reason"], reason["responses"], reason["share"]) == ("no box", 9, 0.9)
+    (shown,) = results["failed_responses"]
+    assert shown["decode"] == "greedy decode"
+    assert "<U+202E>" in shown["text"]
+    assert len(shown["text"]) < 500
+
+
+def test_training_facts_have_no_times_and_only_reported_arms() -> None:
+    inputs = planted.build_inputs(("gapft", "replay"), seeds=(13,), sizes=SMALL)
+    facts = {"loss": {"last": 0.25}, "seconds": 4.5, "tokens_per_second": 9.0}
+    training = dict.fromkeys(("gapft-seed13", "replay-seed13", "uniform-seed13"), facts)
+    files = build_page(replace(inputs, training=training), compute_findings(inputs)).build_files()
+    assert files["tables/training.csv"].decode() == (
+        "arm,fact,value\ngapft-seed13,loss.last,0.25\nreplay-seed13,loss.last,0.25\n"
+    )
+
+
+def test_items_have_every_change_in_full(inputs: ReportInputs, results: dict[str, Any]) -> None:
+    page = build_page(inputs, compute_findings(inputs))
+    (items,) = (table for table in page.tables if table.name == "items")
+    for row in results["seeds"]:
+        arm = [
+            i for i in items.rows if (i["condition"], i["seed"]) == (row["condition"], row["seed"])
+        ]
+        changes = [item["change"] for item in arm]
+        assert changes.count("gained") == row["corrected_s"] + row["corrected_u"]
+        assert changes.count("lost") == row["regressed_g"]
+    first = items.rows[0]
+    position = inputs.audit.ids.tolist().index(first["problem_id"])
+    assert first["before"] == inputs.audit.deployed.texts[position]
+    assert first["after"] == inputs.find_arms("gapft")[0].deployed.texts[position]
+
+
+@dataclass
+class MadePart(Part):
+    """An experiment with one table."""
+
+    table: str = "made"
+    name: str = "made"
+    title: str = "Made"
+    after: str = "Where the change comes from"
+
+    def tables(self, inputs: Any, findings: Any, part_findings: Any) -> list[Table]:
+        return [Table(self.table, [Column("n", "n", "count")], [{"n": part_findings}])]
+
+    def compute(self, inputs: Any, read: Any) -> int:
+        return int(read)
+
+    def verdicts(self, inputs: Any, read: Any) -> dict[str, dict[str, int]]:
+        return {"made responses": {"pass": 3}}
+
+
+def test_experiment_adds_a_section_where_it_belongs() -> None:
+    parts = (LoadedPart(MadePart(), 7), LoadedPart(MadePart("more", "more", "More", ""), 8))
+    inputs = planted.build_inputs(sizes=SMALL, parts=parts)
+    page = build_page(inputs, compute_findings(inputs))
+    titles = [section.title for section in page.sections]
+    assert titles[titles.index("Where the change comes from") + 1] == "Made"
+    assert titles[-3:] == ["More", "Verdicts and endings", "Data, settings and how to reproduce"]
+    results = page.list_results()
+    assert results["made"] == [{"n": 7}]
+    assert find_row(results["verdicts"], responses="made responses")["pass"] == 3
+    same = planted.build_inputs(sizes=SMALL, parts=(LoadedPart(MadePart("contrasts"), 7),))
+    with pytest.raises(PluginError, match="'contrasts'"):
+        build_page(same, compute_findings(same))
+
+
+def test_plugin_section_sees_the_results_and_cannot_change_them() -> None:
+    inputs = planted.build_inputs(sizes=SMALL)
+
+    def build(results: Mapping[str, Any]) -> list[Table]:
+        rows = [{"n": len(results["conditions"])}]
+        results["conditions"].clear()
+        return [Table("extra", [Column("n")], rows)]
+
+    sections = {"Extra": build, "More": lambda results: iter([])}
+    page = build_page(inputs, compute_findings(inputs), sections)
+    assert [section.title for section in page.sections[-4:-2]] == ["Extra", "More"]
+    assert page.list_results()["extra"] == [{"n": 5}]
+    assert page.list_results()["conditions"]
+
+
+def test_page_of_a_study_s_cell_is_pure(inputs: ReportInputs) -> None:
+    findings = compute_findings(inputs)
+    first, second = (build_page(inputs, findings).build_files() for _ in "ab")
+    assert first == second
+    assert json.loads(first["results.json"])["schema"] == 2
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"seeds": (13,)}, {"k": 1}, {"k": 32}, {"sizes": (0, 3, 2)}, {"sizes": (9, 0, 0)}],
+)
+def test_builds_unusual_shapes(changes: dict[str, Any]) -> None:
+    inputs = planted.build_inputs(**{"sizes": (12, 9, 8), **changes})
+    files = build_page(inputs, compute_findings(inputs)).build_files()
+    assert len(files["index.html"]) > 10_000
+
+
+def test_published_decode_is_compared_in_conditions() -> None:
+    inputs = planted.build_inputs(("gapft",), sizes=SMALL)
+    paper = {"Table 1": {"gapft.pass_at_1": 70.5, "audit.greedy": 41}}
+    results = build_results(replace(inputs, recipe={**inputs.recipe, "paper": paper}))
+    assert [row["printed"] for row in results["conditions"]] == ["41.0%", "70.5%"]
+    row = find_row(results["paper"], figure="pass_at_1")
+    gapft = find_row(results["conditions"], condition="gapft")
+    assert row["here"] == pytest.approx(100 * gapft["pass_at_1"])
+
+
+def test_documented_section_works() -> None:
+    docs = Path(__file__).parents[2] / "docs" / "report.md"
+    code = re.findall(r"```python\n(.*?)```", docs.read_text("utf-8"), re.S)[0]
+    names: dict[str, Any] = {}
+    sections: dict[str, Any] = {}
+    exec(code, names)
+    names["register_report_sections"](sections.__setitem__)
+    inputs = planted.build_inputs(sizes=SMALL)
+    page = build_page(inputs, compute_findings(inputs), sections)
+    rates = [row["rho_G"] for row in page.list_results()["regressions"]]
+    assert rates == sorted(rates)
+    assert len(rates) == len(inputs.conditions)
