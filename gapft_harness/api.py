@@ -41,62 +41,31 @@ from gapft_harness.hooks.specs import Register, hookimpl
 
 if TYPE_CHECKING:  # for type checkers: the names of the table below
     from gapft_harness import load_verifier
-    from gapft_harness.core.golds import is_answer_alone as is_answer_alone
-    from gapft_harness.core.records import SOURCE as SOURCE
-    from gapft_harness.core.records import STATUSES as STATUSES
-    from gapft_harness.core.records import State as State
     from gapft_harness.interactive.functions import compare
     from gapft_harness.interactive.runs import open_run
     from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
     from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
     from gapft_harness.lm_eval_bridge.samplers.text import LmEvalSampler
     from gapft_harness.outcomes.samples import Sample
-    from gapft_harness.presentation.content import Column, Table
-    from gapft_harness.presentation.content import Row as Row
-    from gapft_harness.recipe.conditions import Condition as Condition
-    from gapft_harness.recipe.conditions import conditions_of as conditions_of
-    from gapft_harness.recipe.recipe import Recipe as Recipe
+    from gapft_harness.presentation.content import Column, Row, Table
+    from gapft_harness.recipe.conditions import Condition
+    from gapft_harness.recipe.recipe import Recipe
     from gapft_harness.recipe.sections import RecipeSection
-    from gapft_harness.recipe.sections import Training as Training
     from gapft_harness.report.findings.computation import Findings
     from gapft_harness.report.part import Part
-    from gapft_harness.report.reading.adapters import find_tables
-    from gapft_harness.report.reading.adapters import read_decided as read_decided
-    from gapft_harness.report.reading.adapters import stacked as stacked
-    from gapft_harness.report.reading.answers import Answers as Answers
-    from gapft_harness.report.reading.answers import answers_or_why as answers_or_why
-    from gapft_harness.report.reading.audits import read_decisions as read_decisions
-    from gapft_harness.report.reading.audits import read_samples as read_samples
-    from gapft_harness.report.reading.columns import PASS as PASS
-    from gapft_harness.report.reading.columns import read_columns as read_columns
-    from gapft_harness.report.reading.inputs import ReportInputs as ReportInputs
+    from gapft_harness.report.reading.columns import read_columns
+    from gapft_harness.report.reading.inputs import ReportInputs
     from gapft_harness.run_directory import layout
-    from gapft_harness.run_directory.directory import CALIBRATION as CALIBRATION
-    from gapft_harness.run_directory.directory import RunDirectory as RunDirectory
     from gapft_harness.run_directory.tables import read_examples, read_judged
-    from gapft_harness.run_directory.tables import read_problems as read_problems
-    from gapft_harness.run_directory.tables import read_states as read_states
     from gapft_harness.sandbox import Limits, Program, Sandbox, Test
-    from gapft_harness.stages.experiment import Cost as Cost
-    from gapft_harness.stages.experiment import Experiment, Step, View
-    from gapft_harness.stages.experiment.comparable import OfAdapters as OfAdapters
-    from gapft_harness.stages.experiment.comparable import find_no_backend as find_no_backend
-    from gapft_harness.stages.experiment.comparable import require_conditions as require_conditions
-    from gapft_harness.stages.experiment.comparable import (
-        require_same_settings as require_same_settings,
-    )
-    from gapft_harness.stages.search.states import Window as Window
-    from gapft_harness.training.groups import Group as Group
-    from gapft_harness.training.groups import group_facts as group_facts
-    from gapft_harness.training.groups import read_groups as read_groups
+    from gapft_harness.stages.experiment import Cost, Experiment, Step, View
+    from gapft_harness.stages.experiment.comparable import require_same_settings
     from gapft_harness.training.lora import train as train_lora
-    from gapft_harness.training.plan import budget as budget
     from gapft_harness.verification.judging import judge_once_each
     from gapft_harness.verification.pool import WorkerPool
     from gapft_harness.verification.programs import last_program
 
     ReportFindings = Findings
-    decided_tables = find_tables
 
 __all__ = [  # noqa: RUF022 - grouped by use, with descriptions
     # Every plugin
@@ -153,29 +122,42 @@ __all__ = [  # noqa: RUF022 - grouped by use, with descriptions
     # Experiments
     "Experiment",  # the base class of experiments: what they add to a run
     "RecipeSection",  # the base class of settings (pydantic)
+    "Cost",  # the estimated cost of an experiment, for --dry-run
+    "Recipe",  # the recipe of a run
+    "Condition",  # the settings of a condition
+    "require_same_settings",  # checks that conditions differ only in their training sets
     "View",  # a run as an experiment sees it: recipe, arms(), file(), decode(), states()
     "Step",  # computes one file or folder of the run from sealed files and settings
     "layout",  # the paths of a run directory: selection_path(arm), decisions_path(arm), ...
     "read_examples",  # reads the training set of an arm
     "read_judged",  # reads responses.parquet or a table of decisions
+    "read_columns",  # reads columns of a finalized table as lists
+    "ReportInputs",  # the content of a run, as the report read it
+    "ReportFindings",  # the figures that the report computed
     "Part",  # the base class of an experiment's part of the report
     "Table",  # rows under columns, for the page, results.json and a CSV file
+    "Row",  # a row of a table: values by the keys of columns
     "Column",  # one quantity of a table: key, title, format
 ]
 
 #: Names that load on first use: the module and the name in it, or a module alone.
 _LAZY_NAMES = {
-    "load_verifier": "gapft_harness:load_verifier",
     "compare": "gapft_harness.interactive.functions:compare",
     "open_run": "gapft_harness.interactive.runs:open_run",
     "HfSampler": "gapft_harness.lm_eval_bridge.samplers.hf:HfSampler",
     "Retokenizer": "gapft_harness.lm_eval_bridge.samplers.retokenizer:Retokenizer",
     "LmEvalSampler": "gapft_harness.lm_eval_bridge.samplers.text:LmEvalSampler",
-    "RecipeSection": "gapft_harness.recipe.sections:RecipeSection",
-    "Part": "gapft_harness.report.part:Part",
-    "Table": "gapft_harness.presentation.content:Table",
-    "Column": "gapft_harness.presentation.content:Column",
     "Sample": "gapft_harness.outcomes.samples:Sample",
+    "Column": "gapft_harness.presentation.content:Column",
+    "Row": "gapft_harness.presentation.content:Row",
+    "Table": "gapft_harness.presentation.content:Table",
+    "Condition": "gapft_harness.recipe.conditions:Condition",
+    "Recipe": "gapft_harness.recipe.recipe:Recipe",
+    "RecipeSection": "gapft_harness.recipe.sections:RecipeSection",
+    "ReportFindings": "gapft_harness.report.findings.computation:Findings",
+    "Part": "gapft_harness.report.part:Part",
+    "read_columns": "gapft_harness.report.reading.columns:read_columns",
+    "ReportInputs": "gapft_harness.report.reading.inputs:ReportInputs",
     "layout": "gapft_harness.run_directory.layout:",
     "read_examples": "gapft_harness.run_directory.tables:read_examples",
     "read_judged": "gapft_harness.run_directory.tables:read_judged",
@@ -183,6 +165,8 @@ _LAZY_NAMES = {
     "Program": "gapft_harness.sandbox:Program",
     "Sandbox": "gapft_harness.sandbox:Sandbox",
     "Test": "gapft_harness.sandbox:Test",
+    "require_same_settings": "gapft_harness.stages.experiment.comparable:require_same_settings",
+    "Cost": "gapft_harness.stages.experiment:Cost",
     "Experiment": "gapft_harness.stages.experiment:Experiment",
     "Step": "gapft_harness.stages.experiment:Step",
     "View": "gapft_harness.stages.experiment:View",
@@ -190,52 +174,14 @@ _LAZY_NAMES = {
     "judge_once_each": "gapft_harness.verification.judging:judge_once_each",
     "WorkerPool": "gapft_harness.verification.pool:WorkerPool",
     "last_program": "gapft_harness.verification.programs:last_program",
-}
-
-#: Names that only the experiments of this package use. They are not stable.
-_EXPERIMENTS_NAMES = {
-    "is_answer_alone": "gapft_harness.core.golds:is_answer_alone",
-    "SOURCE": "gapft_harness.core.records:SOURCE",
-    "STATUSES": "gapft_harness.core.records:STATUSES",
-    "State": "gapft_harness.core.records:State",
-    "Condition": "gapft_harness.recipe.conditions:Condition",
-    "conditions_of": "gapft_harness.recipe.conditions:conditions_of",
-    "Recipe": "gapft_harness.recipe.recipe:Recipe",
-    "Training": "gapft_harness.recipe.sections:Training",
-    "ReportFindings": "gapft_harness.report.findings.computation:Findings",
-    "Row": "gapft_harness.presentation.content:Row",
-    "decided_tables": "gapft_harness.report.reading.adapters:find_tables",
-    "read_decided": "gapft_harness.report.reading.adapters:read_decided",
-    "stacked": "gapft_harness.report.reading.adapters:stacked",
-    "Answers": "gapft_harness.report.reading.answers:Answers",
-    "answers_or_why": "gapft_harness.report.reading.answers:answers_or_why",
-    "read_decisions": "gapft_harness.report.reading.audits:read_decisions",
-    "read_samples": "gapft_harness.report.reading.audits:read_samples",
-    "PASS": "gapft_harness.report.reading.columns:PASS",
-    "read_columns": "gapft_harness.report.reading.columns:read_columns",
-    "ReportInputs": "gapft_harness.report.reading.inputs:ReportInputs",
-    "CALIBRATION": "gapft_harness.run_directory.directory:CALIBRATION",
-    "RunDirectory": "gapft_harness.run_directory.directory:RunDirectory",
-    "read_problems": "gapft_harness.run_directory.tables:read_problems",
-    "read_states": "gapft_harness.run_directory.tables:read_states",
-    "Cost": "gapft_harness.stages.experiment:Cost",
-    "OfAdapters": "gapft_harness.stages.experiment.comparable:OfAdapters",
-    "find_no_backend": "gapft_harness.stages.experiment.comparable:find_no_backend",
-    "require_conditions": "gapft_harness.stages.experiment.comparable:require_conditions",
-    "require_same_settings": "gapft_harness.stages.experiment.comparable:require_same_settings",
-    "Window": "gapft_harness.stages.search.states:Window",
-    "Group": "gapft_harness.training.groups:Group",
-    "group_facts": "gapft_harness.training.groups:group_facts",
-    "read_groups": "gapft_harness.training.groups:read_groups",
-    "budget": "gapft_harness.training.plan:budget",
+    "load_verifier": "gapft_harness:load_verifier",
 }
 
 if not TYPE_CHECKING:  # a type checker knows only the names above
 
     def __getattr__(name: str) -> object:
-        place = _LAZY_NAMES.get(name) or _EXPERIMENTS_NAMES.get(name)
-        if place is None:
+        if name not in _LAZY_NAMES:
             raise AttributeError(
                 f"gapft_harness.api has no {name!r}; {did_you_mean(name, __all__)}"
             )
-        return pkgutil.resolve_name(place)
+        return pkgutil.resolve_name(_LAZY_NAMES[name])

@@ -10,6 +10,9 @@ from typing import Any
 
 from gapft_harness import api
 from gapft_harness.api import layout
+from gapft_harness.core.records import SOURCE
+from gapft_harness.recipe.conditions import conditions_of
+from gapft_harness.run_directory.tables import read_problems
 
 _NOTE = (
     "Problems: distinct problems; exposures: of each. New: problems that GapFT's set does not "
@@ -123,7 +126,7 @@ def read_strata(
     labels = {
         problem.id: ", ".join(str(problem.document.get(field)) for field in compared.stratum_fields)
         or "all"
-        for problem, _ in api.read_problems(run_path / layout.problems_path("pool"))
+        for problem, _ in read_problems(run_path / layout.problems_path("pool"))
     }
 
     def read_problem_ids(arm: api.Arm) -> set[str]:
@@ -226,7 +229,7 @@ class DiversityPart(api.Part):
         self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
     ) -> Matching | None:
         """Read the compared conditions and their strata."""
-        comparison = find_compared(api.conditions_of(manifest["recipe"]))
+        comparison = find_compared(conditions_of(manifest["recipe"]))
         if comparison is None or not arms:
             return None
         return Matching(comparison, read_strata(run_path, comparison, arms))
@@ -240,7 +243,7 @@ class DiversityPart(api.Part):
     ) -> Iterator[api.Table]:
         """Return the conditions, and the differences in tokens."""
         compared = part_findings.compared
-        references = [api.SOURCE, compared.names[0], *filter(None, [compared.uniform])]
+        references = [SOURCE, compared.names[0], *filter(None, [compared.uniform])]
         columns = [
             api.Column("condition", "condition"),
             api.Column("problems", "problems", "count"),

@@ -19,6 +19,7 @@ from gapft_harness.analysis.decomposition import compute_gain_share
 from gapft_harness.analysis.paired import SignFlips, flip_signs
 from gapft_harness.api import layout
 from gapft_harness.experiments.controls.gold import compare_training_sets, count_kept_slots
+from gapft_harness.recipe.conditions import conditions_of
 
 _NOTE = (
     "Difference: Pass@1 of the condition minus that of the other, in percentage points, with its "
@@ -218,7 +219,7 @@ class ControlPart(api.Part):
         trained = {arm.condition for arm in arms}
         conditions = {
             name: condition
-            for name, condition in api.conditions_of(manifest["recipe"]).items()
+            for name, condition in conditions_of(manifest["recipe"]).items()
             if name in trained
         }
         pairs = self.control.find_pairs(conditions)
