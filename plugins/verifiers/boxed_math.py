@@ -64,11 +64,11 @@ class BoxedMath(Closing):
             if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
                 raise UserError(f"boxed_math: {key} must be a positive number, found {value!r}")
         self._pool = WorkerPool(
-            "gapft_harness.api:compare_answers",
+            "gapft_harness.verification.mathematics.comparing:compare_answers",
             workers=int(count),
             timeout_s=timeout_s,
             memory_bytes=int(memory_bytes),
-            setup="gapft_harness.api:prepare_math",
+            setup="gapft_harness.verification.mathematics.comparing:prepare_math",
         )
 
     def verify(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
