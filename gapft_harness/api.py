@@ -61,7 +61,6 @@ if TYPE_CHECKING:  # for type checkers: the names of the table below
     from gapft_harness.stages.experiment import Cost, Experiment, Step, View
     from gapft_harness.stages.experiment.comparable import require_same_settings
     from gapft_harness.training.lora import train as train_lora
-    from gapft_harness.verification.judging import judge_once_each
     from gapft_harness.verification.pool import WorkerPool
     from gapft_harness.verification.programs import last_program
 
@@ -90,7 +89,6 @@ __all__ = [  # noqa: RUF022 - grouped by use, with descriptions
     "Stream",  # random numbers that depend only on (seed, purpose, id)
     "GREEDY",  # the index of the greedy response; samples are numbered from 0
     # Verifiers
-    "judge_once_each",  # judges each distinct pair of response and gold once
     "remove_thoughts",  # removes <think> and similar blocks, as is done for verifiers
     "WorkerPool",  # a pool of worker processes for work that may hang: it can be killed
     "last_program",  # finds the last fenced program of a response
@@ -171,7 +169,6 @@ _LAZY_NAMES = {
     "Step": "gapft_harness.stages.experiment:Step",
     "View": "gapft_harness.stages.experiment:View",
     "train_lora": "gapft_harness.training.lora:train",
-    "judge_once_each": "gapft_harness.verification.judging:judge_once_each",
     "WorkerPool": "gapft_harness.verification.pool:WorkerPool",
     "last_program": "gapft_harness.verification.programs:last_program",
     "load_verifier": "gapft_harness:load_verifier",

@@ -9,6 +9,7 @@ from typing import Any
 
 from gapft_harness.core.records import Problem
 from gapft_harness.core.streams import SampleStreams
+from gapft_harness.hooks.judge import Judge
 from gapft_harness.hooks.protocols import ReportProgress, report_nothing
 from gapft_harness.stages.generation.chunks import Chunk, DecodePhase
 from gapft_harness.stages.generation.episodes import Episodes
@@ -61,7 +62,7 @@ def generate_missing(
     chunk: int = 2,
     progress: ReportProgress = report_nothing,
     episodes: Episodes | None = None,
-    verifier: Any = None,
+    judge: Judge | None = None,
     model: str = "",
     share: tuple[int, int] = (0, 1),
 ) -> StoredResponses:
@@ -71,7 +72,7 @@ def generate_missing(
     )
     generate_chunks(
         chunks,
-        lambda: ChunkGenerator(sampler, streams, episodes, verifier),
+        lambda: ChunkGenerator(sampler, streams, episodes, judge),
         progress,
         episodes.attempts if episodes else 1,
         share,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.records import CONTEXT_EXCEEDED, Decoding, Verdict
+from gapft_harness.hooks.judge import Judge
 from gapft_harness.hooks.protocols import Generated, ReportGeneration, Request, beyond_context
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.generation.episodes import build_episodes
@@ -46,7 +47,7 @@ def test_too_long_prompt_fails_without_verifier(tmp_path: Path) -> None:
     problems, verifier = build_problems(script), GenerousVerifier()
     responses = draw(tmp_path / "store", problems, CrampedSampler(script), build_recipe(), verifier)
     facts = write_responses(
-        tmp_path / "r.parquet", responses, problems, verifier, extra={}, executions=3
+        tmp_path / "r.parquet", responses, problems, Judge(verifier), extra={}, executions=3
     )
     judged = dict(read_judged(tmp_path / "r.parquet"))
     assert {j.verdict.status for j in judged["p1"]} == {"pass"}
@@ -62,14 +63,14 @@ def test_too_long_prompt_fails_without_verifier(tmp_path: Path) -> None:
 def test_too_long_conversation_fails_the_episode(tmp_path: Path) -> None:
     script = [[True] * 6, [True] * 6]
     problems, verifier = build_problems(script, "twice"), PrefixVerifier()
-    episodes = build_episodes(verifier, 3, "right")
+    episodes = build_episodes(Judge(verifier), 3, "right")
     sampler = CrampedSampler(script)
     responses = draw(tmp_path / "store", problems, sampler, build_recipe(), verifier, episodes)
     facts = write_responses(
         tmp_path / "r.parquet",
         responses,
         problems,
-        verifier,
+        Judge(verifier),
         extra={},
         episodes=episodes,
         executions=3,

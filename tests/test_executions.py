@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.records import GREEDY, Attempt, Problem, Response, Verdict
+from gapft_harness.hooks.judge import Judge
 from gapft_harness.hooks.protocols import Generated, Generation
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.tables import read_judged
@@ -82,8 +83,8 @@ def test_replays_each_attempt() -> None:
         [build_episode("a", "a1", "a2"), build_episode("b", "b1"), build_episode("c", "c1")],
         ["g"] * 3,
         [v for text in ("a2", "b1", "c1") for v in verifier.verify([text], ["g"])],
-        verifier,
-        build_episodes(verifier, 3, "flaky"),
+        Judge(verifier),
+        build_episodes(Judge(verifier), 3, "flaky"),
     )
     assert [label.passed for label in labels] == [True, True, False]
     assert labels[1].reason == "2 of 3 executions passed"
@@ -101,7 +102,7 @@ def test_no_warning_if_all_executions_agree() -> None:
     runs = RepeatedExecutions(3)
     single = Episodes(1, lambda texts, golds: [])
     runs.find_labels(
-        [build_episode("a", "a1")], ["g"], verifier.verify(["a1"], ["g"]), verifier, single
+        [build_episode("a", "a1")], ["g"], verifier.verify(["a1"], ["g"]), Judge(verifier), single
     )
     assert runs.build_warning() == ""
     assert runs.build_facts()["verdicts_differ"] == []
@@ -116,7 +117,9 @@ def test_relabels_greedy_responses_only(tmp_path: Path, executions: int) -> None
         answers = [Generated((1,), (Generation(text, (2,), "stop"),)) for text in texts]
         responses.add(build_response_records(requests, answers))
     verifier = FlakyVerifier({"pg": "-++", "qg": "+++", "ps": "-", "qs": "+"}, {})
-    write_responses(tmp_path / "r", responses, problems, verifier, extra={}, executions=executions)
+    write_responses(
+        tmp_path / "r", responses, problems, Judge(verifier), extra={}, executions=executions
+    )
     passes = {
         (name, j.response.index): j.verdict.passed
         for name, judged in read_judged(tmp_path / "r")

@@ -60,7 +60,6 @@ from gapft_harness.stages.train.stored import compute_groups, is_stored, predict
 from gapft_harness.store.explain import explain_missing, summarize_reasons
 from gapft_harness.store.store import Store
 from gapft_harness.training.plan import budget
-from gapft_harness.verification.judging import closing_verifier
 
 #: The last line of a dry run if the run itself can start.
 NOTHING_MISSING = "nothing: this recipe can run"
@@ -394,8 +393,8 @@ def _read_splits(
     task = {}
     for split in list_splits(recipe):  # find the splits that cannot be read
         try:
-            problems, task, verifier, _ = load_problems(recipe, split, plugins, include_paths)
-            with closing_verifier(verifier):
+            problems, task, judge, _ = load_problems(recipe, split, plugins, include_paths)
+            with judge:
                 counts[split] = problems
             warnings += [f"{split}: {line}" for line in task["warnings"]]
         except GapftError as error:

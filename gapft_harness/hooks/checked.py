@@ -1,15 +1,13 @@
-"""Check the results of plugin objects: samplers, verifiers, executors, report sections."""
+"""Check the results of plugin objects: samplers, executors, report sections."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from reprlib import repr as short
 from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.json_values import find_json_fault
-from gapft_harness.core.records import FINISH_REASONS, Decoding, Gold
-from gapft_harness.core.text import replace_text_surrogates
+from gapft_harness.core.records import FINISH_REASONS, Decoding
 from gapft_harness.hooks.protocols import (
     Executor,
     Generated,
@@ -19,15 +17,11 @@ from gapft_harness.hooks.protocols import (
     ReportGeneration,
     Request,
     Sampler,
-    Verifier,
 )
-from gapft_harness.hooks.registration import Registration, find_owner
+from gapft_harness.hooks.registration import Registration
 
 if TYPE_CHECKING:  # loads numpy
     from gapft_harness.presentation.content import Table
-
-#: The verifier's optional method that judges and reads answers in one pass.
-COMBINED_METHOD = "verify_with_answers"
 
 
 def require_methods(entry: Registration, plugin_object: object, *names: str) -> None:
@@ -124,42 +118,6 @@ def _find_generation_fault(generation: Generation) -> str:
             f"{', '.join(FINISH_REASONS)}"
         )
     return ""
-
-
-class AnswerReader:
-    """Reads the answer in a response with the verifier's own ``answer`` method."""
-
-    def __init__(self, verifier: Verifier, answer: Callable[..., Any]) -> None:
-        self._owner, self._answer = find_owner("verifier", verifier), answer
-        #: Whether the verifier can read answers in the pass that judges.
-        self.has_combined_method = hasattr(verifier, COMBINED_METHOD)
-        #: Whether ``answer`` takes the gold, to read the parts of it that the problem shows.
-        self.sees_gold = "gold" in inspect.signature(answer).parameters
-
-    def read(self, texts: Sequence[str], golds: Sequence[Gold]) -> list[str | None]:
-        """Read the answer of each text; None where a text has no answer.
-
-        Raises:
-            PluginError: the verifier returned another type.
-        """
-        with self._owner.wrap_errors():
-            if self.sees_gold:
-                answers = [self._answer(t, gold=gold) for t, gold in zip(texts, golds, strict=True)]
-            else:
-                answers = [self._answer(text) for text in texts]
-        self._owner.check_result(answers, list[str | None], self._answer)
-        return [clean_answer(answer) for answer in answers]
-
-
-def clean_answer(answer: str | None) -> str | None:
-    """Make an answer that a verifier read storable in a table."""
-    return answer if answer is None or answer.isascii() else replace_text_surrogates(answer)
-
-
-def find_answer_reader(verifier: Verifier) -> AnswerReader | None:
-    """Return the reader of a verifier's answers; None if the verifier has no ``answer``."""
-    answer = getattr(verifier, "answer", None)
-    return AnswerReader(verifier, answer) if callable(answer) else None
 
 
 class CheckedExecutor:

@@ -7,18 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import PluginError, UnknownPluginError, UserError
 from gapft_harness.core.files import sha256
 from gapft_harness.core.records import Adapter
-from gapft_harness.hooks.checked import CheckedSampler, build_checked_section, require_methods
+from gapft_harness.hooks.checked import CheckedSampler, build_checked_section
+from gapft_harness.hooks.judge import Judge
 from gapft_harness.hooks.loading import load_registrations
-from gapft_harness.hooks.protocols import Executor, Sampler, SamplerSettings, Verifier
+from gapft_harness.hooks.protocols import Executor, Sampler, SamplerSettings
 from gapft_harness.hooks.registration import (
     KINDS,
     LogReaderTraits,
-    PluginObject,
     Registration,
     SamplerTraits,
     SelectorTraits,
@@ -27,7 +27,6 @@ from gapft_harness.hooks.registration import (
 )
 from gapft_harness.hooks.thoughts import (
     THINK_END_TOKEN,
-    VerifierWithoutThoughts,
     split_think_end_token,
 )
 
@@ -101,8 +100,8 @@ class Plugins:
                     origin["sha256"] = sha256(Path(entry.plugin))
         return origins
 
-    def create_verifier(self, name: str, params: Mapping[str, Any]) -> Verifier:
-        """Create a verifier that gets responses without thoughts, with its owner for messages.
+    def create_verifier(self, name: str, params: Mapping[str, Any]) -> Judge:
+        """Create a verifier.
 
         Args:
             name: its registered name.
@@ -117,11 +116,9 @@ class Plugins:
         if fault := find_setting_fault(entry.value, own_params):
             raise UserError(f"verifier {name!r} cannot take the parameters {own_params}: {fault}")
         with entry.wrap_errors():
-            verifier: Verifier = entry.value(**own_params)
-        require_methods(entry, verifier, "verify")
-        if entry.require_traits(VerifierTraits).sees_thoughts:
-            return cast(Verifier, PluginObject(verifier, entry))
-        return cast(Verifier, VerifierWithoutThoughts(verifier, entry, think_end_token))
+            verifier = entry.value(**own_params)
+        sees_thoughts = entry.require_traits(VerifierTraits).sees_thoughts
+        return Judge(verifier, entry, think_end_token=think_end_token, sees_thoughts=sees_thoughts)
 
     def can_rejudge(self, name: str) -> bool:
         """Return whether ``gapft verify`` runs a verifier again."""

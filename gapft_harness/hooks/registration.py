@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -326,31 +326,6 @@ def find_type_fault(value: Any, expected_type: Any) -> str:
 def _build_adapter(expected_type: Any) -> TypeAdapter[Any]:
     config = ConfigDict(strict=True, revalidate_instances="always", allow_inf_nan=False)
     return TypeAdapter(tuple[expected_type], config=config)  # pydantic ignores a dataclass's config
-
-
-class PluginObject:
-    """An object that a plugin made, with the plugin's registration (``owner``) for messages."""
-
-    def __init__(self, wrapped: Any, owner: Registration) -> None:
-        self._wrapped = wrapped
-        self.owner = owner
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._wrapped, name)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        getattr(self._wrapped, "close", lambda: None)()
-
-
-def find_owner(kind: str, plugin_object: object) -> Registration:
-    """Return an object's registration; build one from its class if it has none."""
-    if isinstance(plugin_object, PluginObject):
-        return plugin_object.owner
-    object_class = type(plugin_object)
-    return Registration(kind, object_class.__qualname__, object_class.__module__, object_class)
 
 
 def _describe_definition(component: Any) -> str:

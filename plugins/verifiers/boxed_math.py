@@ -14,7 +14,6 @@ from gapft_harness.api import (
     Verdict,
     WorkerPool,
     hookimpl,
-    judge_once_each,
 )
 from gapft_harness.core.processes import Closing
 from gapft_harness.verification.mathematics.comparing import find_gold_fault
@@ -79,7 +78,28 @@ class BoxedMath(Closing):
         self, responses: Sequence[str], golds: Sequence[Gold]
     ) -> list[Judgement]:
         """Return the verdict and the answer of each response; read each response once."""
-        return judge_once_each(self._judge, responses, golds)
+        judgements: dict[int, Judgement] = {}
+        open_pairs: dict[int, tuple[str, str]] = {}
+        for i, (response, gold) in enumerate(zip(responses, golds, strict=True)):
+            if fault := self.check_gold(gold):
+                judgements[i] = Verdict("error", fault), None
+                continue
+            answer = self.answer(response)
+            if answer is None:
+                judgements[i] = Verdict("fail", self.describe_missing(response)), None
+                continue
+            gold_answer = self.find_gold_answer(gold)
+            verdict = compare_directly(gold_answer, answer)
+            if verdict:
+                judgements[i] = verdict, answer
+            else:
+                open_pairs[i] = gold_answer, answer
+        # Many responses have the same answer: compare it with the gold once.
+        pairs = sorted(set(open_pairs.values()))
+        outcomes = dict(zip(pairs, self._pool.map(pairs), strict=True))
+        for i, pair in open_pairs.items():
+            judgements[i] = _make_verdict(outcomes[pair], pair[1]), pair[1]
+        return [judgements[i] for i in range(len(responses))]
 
     def check_gold(self, gold: Gold) -> str:
         """Describe the fault of a gold answer; return ``""`` if it is valid."""
@@ -112,31 +132,6 @@ class BoxedMath(Closing):
         return (
             "no box" if find_boxed_answer(text) is None else "the last box is empty or never closed"
         )
-
-    def _judge(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Judgement]:
-        """Judge pairs without a library where that is certain, the others in the workers."""
-        judgements: dict[int, Judgement] = {}
-        open_pairs: dict[int, tuple[str, str]] = {}
-        for i, (response, gold) in enumerate(zip(responses, golds, strict=True)):
-            if fault := self.check_gold(gold):
-                judgements[i] = Verdict("error", fault), None
-                continue
-            answer = self.answer(response)
-            if answer is None:
-                judgements[i] = Verdict("fail", self.describe_missing(response)), None
-                continue
-            gold_answer = self.find_gold_answer(gold)
-            verdict = compare_directly(gold_answer, answer)
-            if verdict:
-                judgements[i] = verdict, answer
-            else:
-                open_pairs[i] = gold_answer, answer
-        # Many responses have the same answer: compare it with the gold once.
-        pairs = sorted(set(open_pairs.values()))
-        outcomes = dict(zip(pairs, self._pool.map(pairs), strict=True))
-        for i, pair in open_pairs.items():
-            judgements[i] = _make_verdict(outcomes[pair], pair[1]), pair[1]
-        return [judgements[i] for i in range(len(responses))]
 
 
 class Math(BoxedMath):

@@ -21,6 +21,7 @@ from typing import Any
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import BLOCK, GREEDY, Adapter, Decoding, Problem
 from gapft_harness.core.streams import SampleStreams, derive_key
+from gapft_harness.hooks.judge import Judge
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import (
     Generated,
@@ -28,7 +29,6 @@ from gapft_harness.hooks.protocols import (
     Request,
     Sampler,
     SamplerSettings,
-    Verifier,
 )
 from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
 from gapft_harness.recipe.sections import Search
@@ -62,7 +62,6 @@ from gapft_harness.stages.generation.reuse import (
     count_stored_responses,
 )
 from gapft_harness.stages.generation.sealing import (
-    read_description,
     write_responses,
 )
 from gapft_harness.stages.generation.stored_files import (
@@ -78,7 +77,6 @@ from gapft_harness.stages.generation.stored_files import (
 from gapft_harness.stages.generation.verdicts import ChunkJudge, judge_chunks, place_verdicts
 from gapft_harness.store.recorded import record_groups
 from gapft_harness.store.store import Store
-from gapft_harness.verification.judging import closing_verifier
 
 #: Increase it when stored responses could be misread, or an unchanged key would stand for different
 #: responses.
@@ -174,7 +172,7 @@ class ChunkGenerator:
         sampler: the model.
         streams: the samples' random streams.
         episodes: the settings of episodes; None for single responses.
-        verifier: reads the answers of the first chunk.
+        judge: reads the answers of the first chunk.
         run: the run directory that responses are generated for, recorded in stored files.
         keeps_verdicts: whether verdicts of the sampler are kept; else they are an error.
     """
@@ -182,7 +180,7 @@ class ChunkGenerator:
     sampler: Sampler
     streams: SampleStreams
     episodes: Episodes | None = None
-    verifier: Verifier | None = None
+    judge: Judge | None = None
     run: str = ""
     keeps_verdicts: bool = False
 
@@ -285,8 +283,8 @@ class ChunkGenerator:
         """Stop if no prompt fits the context; add notes on faults of a split's first responses."""
         if len(members) >= min(BLOCK, progress.problems):
             require_fitting_prompt(answers, decoding)
-        if self.verifier is not None:
-            for note in check_first_chunk(members, answers, decoding, self.verifier):
+        if self.judge is not None:
+            for note in check_first_chunk(members, answers, decoding, self.judge):
                 progress.add_note(note)
 
     def _store_phase(self, chunk: Chunk, phase: DecodePhase, records: Sequence[Record]) -> None:
@@ -427,7 +425,7 @@ def generate_and_judge(
     phases: Sequence[DecodePhase],
     path: Path,
     plugins: Plugins,
-    verifier: Verifier,
+    judge: Judge,
     *,
     name: str,
     streams: SampleStreams,
@@ -448,7 +446,7 @@ def generate_and_judge(
         phases: the phases to generate.
         path: the table to write.
         plugins: the loaded plugins.
-        verifier: the verifier; it is closed at the end.
+        judge: the verifier; it is closed at the end.
         name: the name of the split or arm.
         streams: the samples' random streams.
         progress: called as by ``generate_chunks``, then with verdicts.
@@ -469,10 +467,10 @@ def generate_and_judge(
     """
     settings = settings or build_sampler_settings(run.recipe)
     lazy_sampler = _LazySampler(plugins, settings, adapter)
-    with closing_verifier(verifier), contextlib.closing(lazy_sampler):
+    with judge, contextlib.closing(lazy_sampler):
         if has_verifier and not plugins.can_rejudge(task["verifier"]):
-            require_same_rules(run.manifest(), name, read_description(verifier))
-        episodes = build_episodes(verifier, task["episode"]["attempts"], task["verifier"])
+            require_same_rules(run.manifest(), name, judge.describe())
+        episodes = build_episodes(judge, task["episode"]["attempts"], task["verifier"])
         store = Store.for_run(run.path)
         model, is_known = describe_sampler(settings, plugins, adapter)
         if not is_known:
@@ -482,7 +480,7 @@ def generate_and_judge(
                 model["model"] |= {
                     key: description[key] for key in REPORTED_MODEL_KEYS if key in description
                 }
-        judged_by = describe_verifier(task, plugins, verifier)
+        judged_by = describe_verifier(task, plugins, judge)
         executions = task["episode"]["executions"]
         chunks = _build_chunks(
             store, run.recipe, problems, phases, model, streams, episodes, judged_by
@@ -509,7 +507,7 @@ def generate_and_judge(
                 lazy_sampler.get(),
                 streams,
                 episodes,
-                verifier,
+                judge,
                 str(run.path.resolve()),
                 keeps_verdicts=not has_verifier,
             ),
@@ -532,7 +530,7 @@ def generate_and_judge(
         judge_chunks(
             verdict_chunks,
             responses,
-            ChunkJudge(verifier, episodes, executions, this_run),
+            ChunkJudge(judge, episodes, executions, this_run),
             progress,
         )
         if share is not None:
@@ -546,7 +544,7 @@ def generate_and_judge(
             path,
             responses,
             problems,
-            verifier,
+            judge,
             extra={
                 **extra(source),
                 "stored": sorted(group.name for group in used_groups),
@@ -587,11 +585,9 @@ def count_reuse(
     model, is_known = describe_sampler(settings, plugins, None)
     if not is_known:
         return None
-    with closing_verifier(
-        plugins.create_verifier(task["verifier"], task["verifier_params"])
-    ) as verifier:
-        episodes = build_episodes(verifier, task["episode"]["attempts"], task["verifier"])
-        judged_by = describe_verifier(task, plugins, verifier)
+    with plugins.create_verifier(task["verifier"], task["verifier_params"]) as judge:
+        episodes = build_episodes(judge, task["episode"]["attempts"], task["verifier"])
+        judged_by = describe_verifier(task, plugins, judge)
         chunks = _build_chunks(store, recipe, problems, phases, model, streams, episodes, judged_by)
         reuse = count_reused_responses(chunks, episodes.attempts)
         stored = [count_stored_responses(chunk) for chunk in chunks]

@@ -12,11 +12,11 @@ from gapft_harness.core.extras import find_version
 from gapft_harness.core.numerics import ALL_GPUS, VISIBLE_GPUS, describe_environment
 from gapft_harness.core.records import Adapter
 from gapft_harness.core.weights import find_model_files, find_weights_folder, weights_hash
+from gapft_harness.hooks.judge import Judge
 from gapft_harness.hooks.manager import Plugins
-from gapft_harness.hooks.protocols import SamplerSettings, Verifier
+from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.hooks.registration import SamplerTraits
 from gapft_harness.recipe.recipe import select_fixed_args
-from gapft_harness.stages.generation.sealing import read_description
 from gapft_harness.store.digests import Digests
 from gapft_harness.store.store import read_json
 from gapft_harness.version import __version__
@@ -95,22 +95,20 @@ def describe_adapter(folder: Path) -> dict[str, Any]:
     }
 
 
-def describe_verifier(
-    task: Mapping[str, Any], plugins: Plugins, verifier: Verifier
-) -> dict[str, Any]:
+def describe_verifier(task: Mapping[str, Any], plugins: Plugins, judge: Judge) -> dict[str, Any]:
     """Describe the inputs of verdicts, of solved problems and of feedback.
 
     Args:
         task: the task's facts, as in the manifest.
         plugins: the plugins with the verifier.
-        verifier: the verifier, whose description the manifest records as ``judged_by``.
+        judge: the verifier, whose description the manifest records as ``judged_by``.
     """
     digests = Digests()
     return {
         "name": task["verifier"],
         "parameters": describe_argument(task["verifier_params"], digests),
         "code": plugins.get("verifier", task["verifier"]).code_hash,
-        "describes": read_description(verifier),
+        "describes": judge.describe(),
         "libraries": describe_libraries(_JUDGING_LIBRARIES),
         "python": ".".join(platform.python_version_tuple()[:2]),
         "gapft-harness": __version__,  # bundled verifiers have no code hash

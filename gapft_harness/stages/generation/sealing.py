@@ -16,19 +16,12 @@ from gapft_harness.core.records import (
     Response,
     Verdict,
 )
-from gapft_harness.hooks.checked import check_facts, find_answer_reader
-from gapft_harness.hooks.protocols import Verifier
-from gapft_harness.hooks.registration import find_owner
+from gapft_harness.hooks.judge import Judge, VerdictAndAnswer
 from gapft_harness.outcomes.copies import CopyDetector
 from gapft_harness.run_directory.parquet import Values, read_facts, write_batches
 from gapft_harness.run_directory.tables import build_response_row, response_schema
 from gapft_harness.stages.generation.episodes import Episodes
 from gapft_harness.stages.generation.stored_files import ProblemResponses, Responses
-from gapft_harness.verification.judging import (
-    VerdictAndAnswer,
-    judge_and_answer,
-    verify_responses,
-)
 from gapft_harness.verification.reasons import Reasons
 
 
@@ -71,7 +64,7 @@ class RepeatedExecutions:
         responses: Sequence[Response],
         golds: Sequence[Gold],
         first: Sequence[Verdict],
-        verifier: Verifier,
+        judge: Judge,
         episodes: Episodes | None,
     ) -> list[Verdict]:
         """Label responses by majority.
@@ -80,12 +73,12 @@ class RepeatedExecutions:
             responses: deployment responses, with the earlier attempts of episodes.
             golds: their golds.
             first: the verdicts of the first execution.
-            verifier: the verifier.
+            judge: the verifier.
             episodes: gives the feedback on earlier attempts again, if there are any.
         """
         rounds = [list(first)]
         for _ in range(self.times - 1):
-            rounds.append(verify_responses(verifier, responses, golds))
+            rounds.append([verdict for verdict, _ in judge.judge_responses(responses, golds)])
             if episodes is not None:
                 self._repeat_feedback(responses, golds, episodes)
         self.episodes += len(responses)
@@ -166,21 +159,10 @@ _VERDICT_BATCH = 256
 JudgedBatch = tuple[list[ProblemResponses], list[list[VerdictAndAnswer]]]
 
 
-def read_description(verifier: Verifier) -> dict[str, Any]:
-    """Return a verifier's description for the manifest; empty for most."""
-    describe = getattr(verifier, "describe", None)
-    if describe is None:
-        return {}
-    owner = find_owner("verifier", verifier)
-    with owner.wrap_errors():
-        facts = describe()
-    return check_facts(owner, facts, "a description", describe)
-
-
 def judge_entries(
     entries: Sequence[ProblemResponses],
     problems: Sequence[Problem],
-    verifier: Verifier,
+    judge: Judge,
     episodes: Episodes | None,
     repeats: RepeatedExecutions,
     progress: Callable[[int], None] = lambda new_pairs: None,
@@ -190,7 +172,7 @@ def judge_entries(
     Args:
         entries: the responses; stored verdicts are kept and not judged again.
         problems: the problem of each entry.
-        verifier: the verifier.
+        judge: the verifier.
         episodes: gives the feedback on earlier attempts again.
         repeats: labels deployment responses and counts them, also those with stored labels.
         progress: called with the number of responses that have a verdict.
@@ -198,7 +180,6 @@ def judge_entries(
     Returns:
         The verdicts and answers of each entry's responses.
     """
-    read_answers = find_answer_reader(verifier)
     rows = [
         (response, problem.gold, entry)
         for problem, entry in zip(problems, entries, strict=True)
@@ -212,9 +193,7 @@ def judge_entries(
     pairs: list[VerdictAndAnswer] = []
     while len(pairs) < len(unjudged):
         part = unjudged[len(pairs) : len(pairs) + _VERDICT_BATCH]
-        pairs += judge_and_answer(
-            verifier,
-            read_answers,
+        pairs += judge.judge_responses(
             [response for response, _, _ in part],
             [gold for _, gold, _ in part],
             [verdict for _, _, verdict in part],
@@ -232,7 +211,7 @@ def judge_entries(
             [unjudged[position][0] for position in places],
             [unjudged[position][1] for position in places],
             [pairs[position][0] for position in places],
-            verifier,
+            judge,
             episodes,
         )
         for position, label in zip(places, labels, strict=True):
@@ -252,7 +231,7 @@ def judge_entries(
 def iterate_judged(
     responses: Responses,
     problems: Sequence[Problem],
-    verifier: Verifier,
+    judge: Judge,
     episodes: Episodes | None,
     repeats: RepeatedExecutions,
     progress: Callable[[int, int], None],
@@ -262,7 +241,7 @@ def iterate_judged(
     Args:
         responses: the responses to the problems; stored verdicts are kept.
         problems: the problems, in any order.
-        verifier: judges the other responses.
+        judge: judges the other responses.
         episodes: see ``judge_entries``.
         repeats: see ``judge_entries``.
         progress: called with the number of verdicts so far and the expected total, extrapolated
@@ -281,7 +260,7 @@ def iterate_judged(
             progress(judged_count + done, total)
 
         report_progress(0)
-        verdicts = judge_entries(entries, members, verifier, episodes, repeats, report_progress)
+        verdicts = judge_entries(entries, members, judge, episodes, repeats, report_progress)
         judged_count += count
         progress(judged_count, total)
         yield entries, verdicts
@@ -291,7 +270,7 @@ def write_responses(
     path: Path,
     responses: Responses,
     problems: Sequence[Problem],
-    verifier: Verifier,
+    judge: Judge,
     *,
     extra: dict[str, Any],
     episodes: Episodes | None = None,
@@ -307,7 +286,7 @@ def write_responses(
         path: the table.
         responses: the responses.
         problems: the problems.
-        verifier: the verifier.
+        judge: the verifier.
         extra: further facts; its ``warnings`` come first.
         episodes: the settings of episodes.
         executions: how often deployment responses are verified; the majority labels them.
@@ -343,7 +322,7 @@ def write_responses(
                     drawn["tokens"] += count_tokens(response)
 
     def build_batches() -> Iterator[Iterator[Values]]:
-        for batch in iterate_judged(responses, problems, verifier, episodes, repeats, progress):
+        for batch in iterate_judged(responses, problems, judge, episodes, repeats, progress):
             yield build_rows(batch)
 
     def build_table_facts() -> dict[str, Any]:
@@ -358,7 +337,7 @@ def write_responses(
             verdicts=dict(sorted(reasons.statuses.items())),
             finish_reasons=dict(sorted(finishes.items())),
             drawn=drawn,
-            judged_by=read_description(verifier),
+            judged_by=judge.describe(),
             warnings=[*extra.get("warnings", ()), *filter(None, warnings)],
         )
         if not has_verifier:

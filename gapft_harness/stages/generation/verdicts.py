@@ -13,7 +13,7 @@ from typing import Any
 
 from gapft_harness.core.identities import content_hash
 from gapft_harness.core.records import GREEDY
-from gapft_harness.hooks.protocols import Verifier
+from gapft_harness.hooks.judge import Judge
 from gapft_harness.stages.generation.chunks import Chunk, DecodePhase, Work, iterate_claimed
 from gapft_harness.stages.generation.episodes import Episodes
 from gapft_harness.stages.generation.sealing import RepeatedExecutions, judge_entries
@@ -75,13 +75,13 @@ class ChunkJudge:
     """Judges the responses of chunks and stores the verdicts.
 
     Attributes:
-        verifier: the verifier.
+        judge: the verifier.
         episodes: gives the feedback on earlier attempts again if executions are repeated.
         executions: how often deployment responses are judged; the majority labels them.
         run: the run directory that they are judged for, recorded in stored files.
     """
 
-    verifier: Verifier
+    judge: Judge
     episodes: Episodes
     executions: int
     run: str
@@ -100,7 +100,7 @@ class ChunkJudge:
             for entry in responses.read([problem.id for problem in chunk.members])
         ]
         repeats = RepeatedExecutions(self.executions)
-        judged = judge_entries(entries, chunk.members, self.verifier, self.episodes, repeats)
+        judged = judge_entries(entries, chunk.members, self.judge, self.episodes, repeats)
         for phase in missing:
             records: list[Record] = []
             for entry, pairs in zip(entries, judged, strict=True):

@@ -60,7 +60,6 @@ from gapft_harness.stages.search.recorded import (
     require_unchanged_logs,
 )
 from gapft_harness.store.store import Store
-from gapft_harness.verification.judging import closing_verifier
 
 if TYPE_CHECKING:
     from gapft_harness.stages.context import Context
@@ -100,14 +99,14 @@ def search_split(
         return facts
     progress(0, 0)
     plugins = load_plugins(plugin_files)
-    problems, task, verifier, inputs = load_problems(run.recipe, split, plugins, include_paths)
+    problems, task, judge, inputs = load_problems(run.recipe, split, plugins, include_paths)
     log_path, log_facts = run.path / layout.log_responses_path(split), dict[str, Any]()
     try:
         require_same_inputs(run, inputs)
         if run.recipe.search.list_logs(split):
             log_facts = record_responses(run.recipe, log_path, split, problems, task, plugin_files)
     except UserError:
-        with closing_verifier(verifier):  # later, ``generate_and_judge`` closes it
+        with judge:  # later, ``generate_and_judge`` closes it
             raise
     try:
         return generate_and_judge(
@@ -117,7 +116,7 @@ def search_split(
             _build_phases(run.recipe, split, task),
             run.path / layout.responses_path(split),
             plugins,
-            verifier,
+            judge,
             name=split,
             streams=SampleStreams(run.recipe.search.seed, "search", split),
             progress=progress,
