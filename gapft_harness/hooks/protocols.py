@@ -274,8 +274,8 @@ class Sampler(Protocol):
 class Verifier(Protocol):
     """Judges responses. It must not raise for any text, nor depend on the order of pairs.
 
-    Every method gets responses without reasoning blocks (``core/thoughts.py``), unless the verifier
-    is registered with ``sees_thoughts=True``.
+    It is called through ``judge.Judge``: each distinct pair of a response and a gold arrives once, and
+    responses come without reasoning blocks, unless it is registered with ``sees_thoughts=True``.
 
     Seven more methods are optional:
 
