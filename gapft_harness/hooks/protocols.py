@@ -274,8 +274,9 @@ class Sampler(Protocol):
 class Verifier(Protocol):
     """Judges responses. It must not raise for any text, nor depend on the order of pairs.
 
-    It is called through ``judge.Judge``: each distinct pair of a response and a gold arrives once, and
-    responses come without reasoning blocks, unless it is registered with ``sees_thoughts=True``.
+    It is called through ``judge.Judge``: each distinct pair of a response and a gold arrives once,
+    and responses come without reasoning blocks, unless it is registered with
+    ``sees_thoughts=True``.
 
     Seven more methods are optional:
 
