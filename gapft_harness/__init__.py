@@ -14,7 +14,7 @@ from gapft_harness.hooks.specs import hookimpl
 from gapft_harness.version import __version__
 
 if TYPE_CHECKING:
-    from gapft_harness.hooks.protocols import Verifier
+    from gapft_harness.hooks.judge import Judge
     from gapft_harness.interactive.functions import compare
     from gapft_harness.interactive.runs import Run, open_run
 
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 
-def load_verifier(name: str, **params: Any) -> Verifier:
+def load_verifier(name: str, **params: Any) -> Judge:
     """Load a verifier by its registered name.
 
     Args:
@@ -37,8 +37,8 @@ def load_verifier(name: str, **params: Any) -> Verifier:
         **params: the verifier's own parameters, e.g. ``rule="first_explicit"``.
 
     Returns:
-        An object with ``verify(responses, golds) -> list[Verdict]``. It ignores text inside
-        ``<think>`` and similar tags.
+        An object with ``verify(texts, golds) -> list[Verdict]`` and ``read_answers(texts, golds)``.
+        It ignores text inside ``<think>`` and similar tags.
 
     Raises:
         UserError: the name or a parameter is unknown.

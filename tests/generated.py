@@ -11,6 +11,7 @@ from gapft_harness.core.records import Problem
 from gapft_harness.core.streams import SampleStreams
 from gapft_harness.engine.step import Part, Step
 from gapft_harness.engine.store import Store
+from gapft_harness.hooks.judge import Judge
 from gapft_harness.hooks.protocols import ReportProgress, report_nothing
 from gapft_harness.stages.generation.chunks import Chunk, DecodePhase, divide_into_chunks
 from gapft_harness.stages.generation.episodes import Episodes
@@ -55,7 +56,7 @@ def generate_missing(
     chunk: int = 2,
     progress: ReportProgress = report_nothing,
     episodes: Episodes | None = None,
-    verifier: Any = None,
+    judge: Judge | None = None,
     model: str = "",
     share: tuple[int, int] = (0, 1),
 ) -> Responses:
@@ -65,7 +66,7 @@ def generate_missing(
     generate_chunks(
         store,
         chunks,
-        lambda: ChunkGenerator(sampler, {}, streams, episodes, verifier),
+        lambda: ChunkGenerator(sampler, {}, streams, episodes, judge),
         progress,
         episodes.attempts if episodes else 1,
         share,
@@ -81,13 +82,13 @@ def judge_and_write(
     path: Path,
     responses: Responses,
     problems: Sequence[Problem],
-    verifier: Any,
+    judge: Judge,
     episodes: Episodes | None = None,
     executions: int = 1,
 ) -> dict[str, Any]:
     """Judge responses without a store, and write them as a table; return its facts."""
     entries = list(responses.read([problem.id for problem in problems]))
-    judged = ChunkJudge(verifier, episodes, executions).judge(entries, problems)
+    judged = ChunkJudge(judge, episodes, executions).judge_entries(entries, problems)
     indices = {response.index for entry in entries for response in entry.responses}
     for decided in (True, False):
         responses.add_lines(judged.build_lines(indices, decided=decided))

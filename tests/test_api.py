@@ -33,9 +33,8 @@ def test_import_loads_no_heavy_modules(module: str) -> None:
 
 
 def test_at_most_sixty_names_are_public() -> None:
-    own_names = api.__all__[len(api.PUBLIC_NAMES) :]
-    assert len(api.PUBLIC_NAMES) <= 60
-    assert len(api.__all__) == len({*api.PUBLIC_NAMES, *own_names}), "a name is listed twice"
+    assert len(api.__all__) <= 60
+    assert len(api.__all__) == len({*api.__all__}), "a name is listed twice"
     described = set(
         re.findall(r'^    "(\w+)",  # \w', Path(api.__file__).read_text(), re.MULTILINE)
     )
@@ -86,7 +85,7 @@ def _find_undocumented(value: FunctionType | type) -> list[str]:
 
 def test_public_docstrings_explain_each_parameter() -> None:
     """Skip constants and type aliases, which have no docstring; api.py describes them."""
-    names = set(api.PUBLIC_NAMES) - {"hookimpl"}  # pluggy's own name
+    names = set(api.__all__) - {"hookimpl"}  # pluggy's own name
     values = {name: getattr(api, name) for name in names}
     explained = {
         name: _find_undocumented(value)
@@ -118,7 +117,7 @@ def find_private_imports(source: str) -> set[tuple[str, str]]:
     if ("gapft_harness", "api") in imported:
         imported.remove(("gapft_harness", "api"))
         imported |= {("gapft_harness.api", name) for name in re.findall(r"\bapi\.(\w+)", source)}
-    public = {("gapft_harness.api", name) for name in api.PUBLIC_NAMES}
+    public = {("gapft_harness.api", name) for name in api.__all__}
     return imported - public
 
 
@@ -155,7 +154,7 @@ def test_pages_import_public_names_only() -> None:
     blocks = "\n".join(re.findall(r"^```python.*?\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
     root_names = {("gapft_harness", name) for name in ("", *gapft_harness.__all__)}
     assert find_private_imports(blocks) - root_names == set()
-    assert {*re.findall(r"\bapi\.([A-Za-z]\w+)", text)} - {*api.PUBLIC_NAMES, "py"} == set()
+    assert {*re.findall(r"\bapi\.([A-Za-z]\w+)", text)} - {*api.__all__, "py"} == set()
 
 
 @pytest.mark.parametrize(

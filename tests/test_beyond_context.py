@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.records import CONTEXT_EXCEEDED, Decoding, Verdict
+from gapft_harness.hooks.judge import Judge
 from gapft_harness.hooks.protocols import Generated, ReportGeneration, Request, beyond_context
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.generation.episodes import build_episodes
@@ -45,7 +46,9 @@ def test_too_long_prompt_fails_without_verifier(tmp_path: Path) -> None:
     script = [[True] * 6, [True] * 6]
     problems, verifier = build_problems(script), GenerousVerifier()
     responses = draw(tmp_path / "store", problems, CrampedSampler(script), build_recipe(), verifier)
-    facts = judge_and_write(tmp_path / "r.parquet", responses, problems, verifier, executions=3)
+    facts = judge_and_write(
+        tmp_path / "r.parquet", responses, problems, Judge(verifier), executions=3
+    )
     judged = dict(read_judged(tmp_path / "r.parquet"))
     assert {j.verdict.status for j in judged["p1"]} == {"pass"}
     assert {(j.verdict.status, j.verdict.reason) for j in judged["p0"]} == {
@@ -60,10 +63,12 @@ def test_too_long_prompt_fails_without_verifier(tmp_path: Path) -> None:
 def test_too_long_conversation_fails_the_episode(tmp_path: Path) -> None:
     script = [[True] * 6, [True] * 6]
     problems, verifier = build_problems(script, "twice"), PrefixVerifier()
-    episodes = build_episodes(verifier, 3, "right")
+    episodes = build_episodes(Judge(verifier), 3, "right")
     sampler = CrampedSampler(script)
     responses = draw(tmp_path / "store", problems, sampler, build_recipe(), verifier, episodes)
-    facts = judge_and_write(tmp_path / "r.parquet", responses, problems, verifier, episodes, 3)
+    facts = judge_and_write(
+        tmp_path / "r.parquet", responses, problems, Judge(verifier), episodes, 3
+    )
     judged = dict(read_judged(tmp_path / "r.parquet"))
     for j in judged["p1"]:
         assert j.response.finish_reason == CONTEXT_EXCEEDED

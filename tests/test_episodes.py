@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from gapft_harness.core.errors import PluginError, UserError
 from gapft_harness.core.records import GREEDY, Decoding, Problem, Response, Verdict
 from gapft_harness.engine.store import Store
+from gapft_harness.hooks.judge import Judge
 from gapft_harness.hooks.protocols import (
     Generated,
     Generation,
@@ -142,7 +143,7 @@ def test_episode_ends_at_first_good_attempt(script: Script, limit: int) -> None:
             Path(folder),
             problems,
             ScriptedSampler(script),
-            build_episodes(verifier, limit, "words"),
+            build_episodes(Judge(verifier), limit, "words"),
         )
         indexed = index_responses(responses, problems)
         prompts = {e.problem_id: e.prompt_ids for e in responses.read([p.id for p in problems])}
@@ -169,7 +170,7 @@ def test_resume_repeats_only_the_unfinished_chunk(
     bad["p0", GREEDY][1] = bad["p2", 1][0] = "good"
     sampler = ScriptedSampler(bad)
     generate_episodes(
-        tmp_path / "whole", problems, sampler, build_episodes(WordVerifier(), 3, "words")
+        tmp_path / "whole", problems, sampler, build_episodes(Judge(WordVerifier()), 3, "words")
     )
     assert sampler.calls == 6, "two chunks of three attempts each"
     for stop in range(6):
@@ -179,11 +180,11 @@ def test_resume_repeats_only_the_unfinished_chunk(
                 cut,
                 problems,
                 ScriptedSampler(bad, fail_after=stop),
-                build_episodes(WordVerifier(), 3, "words"),
+                build_episodes(Judge(WordVerifier()), 3, "words"),
             )
         parts_before = read_parts(cut)
         verifier, again = WordVerifier(), ScriptedSampler(bad)
-        generate_episodes(cut, problems, again, build_episodes(verifier, 3, "words"))
+        generate_episodes(cut, problems, again, build_episodes(Judge(verifier), 3, "words"))
         whole_chunks = stop // 3
         assert len(parts_before) == 2 * whole_chunks, "a file a phase"
         assert again.calls == 6 - 3 * whole_chunks
@@ -196,7 +197,9 @@ def test_resume_repeats_only_the_unfinished_chunk(
         assert not [text for text in verifier.judged if text[4:6] in done]
         assert read_parts(cut) == read_parts(tmp_path / "whole")
     verifier, again = WordVerifier(), ScriptedSampler(bad)
-    generate_episodes(tmp_path / "whole", problems, again, build_episodes(verifier, 3, "words"))
+    generate_episodes(
+        tmp_path / "whole", problems, again, build_episodes(Judge(verifier), 3, "words")
+    )
     assert (again.calls, verifier.judged) == (0, [])
 
 
@@ -204,7 +207,7 @@ def test_resume_repeats_only_the_unfinished_chunk(
 @settings(max_examples=30, deadline=None)
 def test_progress_counts_all_attempts(script: Script, limit: int, cut: int) -> None:
     """The total excludes attempts that finished episodes do not need."""
-    problems, episodes = build_problems(3), build_episodes(WordVerifier(), limit, "words")
+    problems, episodes = build_problems(3), build_episodes(Judge(WordVerifier()), limit, "words")
     seen: list[tuple[int, int]] = []
     with tempfile.TemporaryDirectory() as folder:
         with contextlib.suppress(KeyboardInterrupt):
@@ -225,7 +228,7 @@ def test_progress_counts_all_attempts(script: Script, limit: int, cut: int) -> N
 def test_skips_unneeded_attempts(tmp_path: Path) -> None:
     problems = build_problems(2)
     script = {(p.id, index): ["good"] for p in problems for index in range(-1, 3)}
-    sampler, episodes = ScriptedSampler(script), build_episodes(WordVerifier(), 3, "words")
+    sampler, episodes = ScriptedSampler(script), build_episodes(Judge(WordVerifier()), 3, "words")
     generate_episodes(tmp_path, problems, sampler, episodes)
     assert sampler.calls == 1
     assert not [
@@ -238,7 +241,7 @@ def test_skips_unneeded_attempts(tmp_path: Path) -> None:
 def test_each_attempt_has_its_own_seed(tmp_path: Path) -> None:
     problems = build_problems(1)
     script = {("p0", index): ["bad", "bad", "bad"] for index in range(-1, 3)}
-    episodes = build_episodes(WordVerifier(), 3, "words")
+    episodes = build_episodes(Judge(WordVerifier()), 3, "words")
     sampler = ScriptedSampler(script)
     generate_episodes(tmp_path, problems, sampler, episodes)
     seeds = [
@@ -258,7 +261,7 @@ def test_rejects_sampler_that_ignores_feedback(tmp_path: Path) -> None:
             tmp_path,
             problems,
             ScriptedSampler(script, deaf=True),
-            build_episodes(WordVerifier(), 2, "words"),
+            build_episodes(Judge(WordVerifier()), 2, "words"),
         )
     assert not read_parts(tmp_path), "no response is stored"
 
@@ -287,17 +290,13 @@ class ShortFeedback(NoFeedback):
 
 def test_episodes_need_verifier_with_feedback() -> None:
     with pytest.raises(UserError, match="episodes of 3 attempts need a verifier with feed"):
-        build_episodes(NoFeedback(), 3, "mute")
-    assert build_episodes(NoFeedback(), 1, "mute").attempts == 1
+        build_episodes(Judge(NoFeedback()), 3, "mute")
+    assert build_episodes(Judge(NoFeedback()), 1, "mute").attempts == 1
 
 
 @pytest.mark.parametrize(
     ("verifier", "message"),
     [
-        (
-            RaisingFeedback(),
-            "in feedback, verifier 'RaisingFeedback' .* failed: RuntimeError: lost",
-        ),
         (EmptyFeedback(), "must return a text or None for each of 2 responses"),
         (
             ShortFeedback(),
@@ -307,7 +306,13 @@ def test_episodes_need_verifier_with_feedback() -> None:
 )
 def test_blames_verifier_for_wrong_feedback(verifier: Any, message: str) -> None:
     with pytest.raises(PluginError, match=message):
-        build_episodes(verifier, 2, "v").feedback(["a", "b"], [1, 2])
+        build_episodes(Judge(verifier), 2, "v").feedback(["a", "b"], [1, 2])
+
+
+def test_exception_in_feedback_has_the_verifiers_name() -> None:
+    with pytest.raises(RuntimeError, match="lost") as raised:
+        build_episodes(Judge(RaisingFeedback()), 2, "v").feedback(["a", "b"], [1, 2])
+    assert any("'RaisingFeedback'" in note for note in raised.value.__notes__)
 
 
 # The real verifier
@@ -365,10 +370,10 @@ def test_feedback_hides_hidden_tests(program_verifier: ProgramTests, tmp_path: P
     }
     sampler, episodes = (
         ScriptedSampler(script),
-        build_episodes(program_verifier, 3, "program_tests"),
+        build_episodes(Judge(program_verifier), 3, "program_tests"),
     )
     responses = generate_episodes(tmp_path / "store", problems, sampler, episodes)
-    judge_and_write(tmp_path / "r", responses, problems, program_verifier, episodes)
+    judge_and_write(tmp_path / "r", responses, problems, Judge(program_verifier), episodes)
     later = [request for request in sampler.requested if request.attempts]
     assert len(later) == len(WRONG) * 4 * 2
     for request in later:
@@ -399,10 +404,10 @@ def test_hidden_tests_do_not_affect_episodes(
         problems = [Problem("p0", "Double it. ", {**DOUBLE, "tests": tests})]
         sampler, episodes = (
             ScriptedSampler(script),
-            build_episodes(program_verifier, 3, "program_tests"),
+            build_episodes(Judge(program_verifier), 3, "program_tests"),
         )
         responses = generate_episodes(tmp_path / "store", problems, sampler, episodes)
-        judge_and_write(tmp_path / "r", responses, problems, program_verifier, episodes)
+        judge_and_write(tmp_path / "r", responses, problems, Judge(program_verifier), episodes)
         seen.append(sampler.requested)
         judged = next(read_judged(tmp_path / "r"))[1]
         verdicts.append([j.verdict.passed for j in judged])

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.records import GREEDY, Attempt, Problem, Response, Verdict
+from gapft_harness.hooks.judge import Judge
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.generation.episodes import Episodes, build_episodes
@@ -78,8 +79,8 @@ def test_replays_each_attempt() -> None:
         ["g"] * 3,
         [v for text in ("a2", "b1", "c1") for v in verifier.verify([text], ["g"])],
         3,
-        verifier,
-        build_episodes(verifier, 3, "flaky"),
+        Judge(verifier),
+        build_episodes(Judge(verifier), 3, "flaky"),
     )
     assert [label.passed for label, _ in labelled] == [True, True, False]
     assert labelled[1][0].reason == "2 of 3 executions passed"
@@ -100,7 +101,9 @@ def test_no_warning_if_all_executions_agree() -> None:
     verifier = FlakyVerifier({"a1": "+++"}, {})
     single = Episodes(1, lambda texts, golds: [])
     first = verifier.verify(["a1"], ["g"])
-    [(_, differing)] = label_repeated([build_episode("a", "a1")], ["g"], first, 3, verifier, single)
+    [(_, differing)] = label_repeated(
+        [build_episode("a", "a1")], ["g"], first, 3, Judge(verifier), single
+    )
     assert differing == []
     facts = describe_executions(3, {"a": differing})
     assert build_executions_warning(facts) == ""
@@ -117,7 +120,7 @@ def test_relabels_greedy_responses_only(tmp_path: Path, executions: int) -> None
         ]
         responses.add_lines([build_response_line(problem.id, (1,), both, {})])
     verifier = FlakyVerifier({"pg": "-++", "qg": "+++", "ps": "-", "qs": "+"}, {})
-    judge_and_write(tmp_path / "r", responses, problems, verifier, executions=executions)
+    judge_and_write(tmp_path / "r", responses, problems, Judge(verifier), executions=executions)
     passes = {
         (name, j.response.index): j.verdict.passed
         for name, judged in read_judged(tmp_path / "r")

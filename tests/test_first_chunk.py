@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from gapft_harness.core.records import CONTEXT_EXCEEDED, STOP_STRING, Decoding, Problem, Verdict
+from gapft_harness.hooks.judge import Judge
 from gapft_harness.hooks.protocols import Generated, Generation
-from gapft_harness.hooks.registration import find_owner
-from gapft_harness.hooks.thoughts import VerifierWithoutThoughts
 from gapft_harness.stages.generation.chunks import build_single_phase
 from gapft_harness.stages.generation.first_chunk import check_first_chunk
 from tests.generated import generate_missing, place_chunks
@@ -48,16 +47,15 @@ class SilentVerifier:
         return [Verdict("fail")] * len(responses)
 
 
-def wrap_verifier(think_end_token: str | None = None) -> VerifierWithoutThoughts:
-    verifier = AnswerVerifier()
-    return VerifierWithoutThoughts(verifier, find_owner("verifier", verifier), think_end_token)
+def build_judge(think_end_token: str | None = None) -> Judge:
+    return Judge(AnswerVerifier(), think_end_token=think_end_token)
 
 
-def check_generations(verifier: Any, *generations: Generation) -> list[str]:
+def check_generations(judge: Judge, *generations: Generation) -> list[str]:
     """Return the notes on one response to each problem."""
     problems = [Problem(f"p{number}", "?", "gold") for number in range(len(generations))]
     answers = [Generated((1,), (generation,)) for generation in generations]
-    return list(check_first_chunk(problems, answers, LIMITED, verifier))
+    return list(check_first_chunk(problems, answers, LIMITED, judge))
 
 
 GOOD = Generation("answer: 4", (1,), "stop")
@@ -80,46 +78,46 @@ REASONED = Generation("answer: 4", (1,), "stop", reasoning="so")
 LIMIT, UNTIL, TEMPLATE = "search.max_gen_toks", "generation_kwargs.until", "model.chat_template"
 THINKING = "enable_thinking"
 
-#: A verifier, the first responses, and the keys that the notes name together.
-ROWS: dict[str, tuple[Any, list[Generation], set[str]]] = {
-    "a tenth cut": (AnswerVerifier(), [GOOD] * 9 + [CUT], {LIMIT}),
-    "less than a tenth cut": (AnswerVerifier(), [GOOD] * 10 + [CUT], set()),
-    "a tenth stopped": (AnswerVerifier(), [GOOD] * 9 + [STOPPED], {UNTIL}),
-    "both causes together": (AnswerVerifier(), [GOOD] * 16 + [CUT, STOPPED], {LIMIT, UNTIL}),
-    "cut after the answer": (AnswerVerifier(), [ANSWERED, STOPPED_ANSWER] * 5, set()),
-    "half empty": (AnswerVerifier(), [GOOD] * 5 + [EMPTY] * 5, {LIMIT, TEMPLATE}),
-    "half without answer": (AnswerVerifier(), [GOOD] * 5 + [SILENT] * 5, {LIMIT, TEMPLATE}),
-    "less than half": (AnswerVerifier(), [GOOD] * 6 + [SILENT] * 5, set()),
-    "not generated": (AnswerVerifier(), [GOOD] * 6 + [EMPTY] * 5 + [BEYOND] * 9, set()),
-    "none generated": (AnswerVerifier(), [BEYOND], set()),
-    "has_answer denies": (FenceVerifier(), [PROGRAM] * 4 + [CUT] * 5, {LIMIT, TEMPLATE}),
-    "has_answer affirms": (FenceVerifier(), [PROGRAM] * 10, set()),
-    "text without methods": (SilentVerifier(), [CUT] * 4, set()),
-    "white space": (SilentVerifier(), [Generation(" \n", (1,), "stop")], {LIMIT, TEMPLATE}),
-    "most reasoning cut": (wrap_verifier(), [OPEN, OPEN, CLOSED], {LIMIT, THINKING}),
-    "half of reasoning cut": (wrap_verifier(), [OPEN, CLOSED], {LIMIT, THINKING}),
-    "separate reasoning cut": (wrap_verifier(), [REASONING, GOOD, GOOD], {LIMIT, THINKING}),
-    "block opened by the prompt": (wrap_verifier(), [UNOPENED, UNOPENED, ENDED], {LIMIT, THINKING}),
-    "reasoning ends": (wrap_verifier(), [CLOSED, CLOSED], set()),
-    "most reasoning ends": (wrap_verifier(), [OPEN, CLOSED, CLOSED], {LIMIT}),
-    "no reasoning": (wrap_verifier(), [GOOD, GOOD], set()),
-    "separate reasoning ends": (wrap_verifier(), [REASONED], set()),
-    "no end token": (wrap_verifier(), [UNOPENED, UNOPENED, OTHER_END], {LIMIT, TEMPLATE}),
-    "own end token": (wrap_verifier("<end>"), [UNOPENED, UNOPENED, OTHER_END], {LIMIT, THINKING}),
+#: A judge, the first responses, and the keys that the notes name together.
+ROWS: dict[str, tuple[Judge, list[Generation], set[str]]] = {
+    "a tenth cut": (Judge(AnswerVerifier()), [GOOD] * 9 + [CUT], {LIMIT}),
+    "less than a tenth cut": (Judge(AnswerVerifier()), [GOOD] * 10 + [CUT], set()),
+    "a tenth stopped": (Judge(AnswerVerifier()), [GOOD] * 9 + [STOPPED], {UNTIL}),
+    "both causes together": (Judge(AnswerVerifier()), [GOOD] * 16 + [CUT, STOPPED], {LIMIT, UNTIL}),
+    "cut after the answer": (Judge(AnswerVerifier()), [ANSWERED, STOPPED_ANSWER] * 5, set()),
+    "half empty": (Judge(AnswerVerifier()), [GOOD] * 5 + [EMPTY] * 5, {LIMIT, TEMPLATE}),
+    "half without answer": (Judge(AnswerVerifier()), [GOOD] * 5 + [SILENT] * 5, {LIMIT, TEMPLATE}),
+    "less than half": (Judge(AnswerVerifier()), [GOOD] * 6 + [SILENT] * 5, set()),
+    "not generated": (Judge(AnswerVerifier()), [GOOD] * 6 + [EMPTY] * 5 + [BEYOND] * 9, set()),
+    "none generated": (Judge(AnswerVerifier()), [BEYOND], set()),
+    "has_answer denies": (Judge(FenceVerifier()), [PROGRAM] * 4 + [CUT] * 5, {LIMIT, TEMPLATE}),
+    "has_answer affirms": (Judge(FenceVerifier()), [PROGRAM] * 10, set()),
+    "text without methods": (Judge(SilentVerifier()), [CUT] * 4, set()),
+    "white space": (Judge(SilentVerifier()), [Generation(" \n", (1,), "stop")], {LIMIT, TEMPLATE}),
+    "most reasoning cut": (build_judge(), [OPEN, OPEN, CLOSED], {LIMIT, THINKING}),
+    "half of reasoning cut": (build_judge(), [OPEN, CLOSED], {LIMIT, THINKING}),
+    "separate reasoning cut": (build_judge(), [REASONING, GOOD, GOOD], {LIMIT, THINKING}),
+    "block opened by the prompt": (build_judge(), [UNOPENED, UNOPENED, ENDED], {LIMIT, THINKING}),
+    "reasoning ends": (build_judge(), [CLOSED, CLOSED], set()),
+    "most reasoning ends": (build_judge(), [OPEN, CLOSED, CLOSED], {LIMIT}),
+    "no reasoning": (build_judge(), [GOOD, GOOD], set()),
+    "separate reasoning ends": (build_judge(), [REASONED], set()),
+    "no end token": (build_judge(), [UNOPENED, UNOPENED, OTHER_END], {LIMIT, TEMPLATE}),
+    "own end token": (build_judge("<end>"), [UNOPENED, UNOPENED, OTHER_END], {LIMIT, THINKING}),
 }
 
 
 @pytest.mark.parametrize("row", ROWS)
 def test_notes_name_the_keys_of_a_fault(row: str) -> None:
-    verifier, generations, expected = ROWS[row]
-    text = " ".join(check_generations(verifier, *generations))
+    judge, generations, expected = ROWS[row]
+    text = " ".join(check_generations(judge, *generations))
     assert {key for key in (LIMIT, UNTIL, TEMPLATE, THINKING) if key in text} == expected
 
 
 def test_notes_show_the_share_and_an_example() -> None:
-    [note] = check_generations(AnswerVerifier(), *[GOOD] * 9, STOPPED)
+    [note] = check_generations(Judge(AnswerVerifier()), *[GOOD] * 9, STOPPED)
     assert all(part in note for part in ("10%", "p9", STOPPED.text, repr("\n\n")))
-    [note] = check_generations(AnswerVerifier(), *[GOOD] * 5, *[SILENT] * 5)
+    [note] = check_generations(Judge(AnswerVerifier()), *[GOOD] * 5, *[SILENT] * 5)
     assert [f"p{number}" in note for number in range(5, 10)] == [True] * 3 + [False] * 2
 
 
@@ -140,7 +138,7 @@ def test_reports_once_after_first_chunk(tmp_path: Path) -> None:
             SeededSampler(),
             chunk=4,
             progress=progress,
-            verifier=AnswerVerifier(),
+            judge=Judge(AnswerVerifier()),
         )
 
     search()

@@ -11,15 +11,8 @@ from hypothesis import strategies as st
 
 from gapft_harness.core.errors import PluginError, UserError
 from gapft_harness.core.records import CONTEXT_EXCEEDED, Response, Verdict
-from gapft_harness.hooks.checked import find_answer_reader
+from gapft_harness.hooks.judge import Judge
 from gapft_harness.lm_eval_bridge.judge import CachingJudge
-from gapft_harness.verification.judging import (
-    answer_responses,
-    check_golds,
-    judge_and_answer,
-    judge_unique,
-    verify_unique,
-)
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -83,10 +76,10 @@ def build_response(text: str, finish: str = "stop") -> Response:
 @given(pairs, st.randoms(use_true_random=False))
 def test_judges_each_pair_once_in_any_order(items: list[tuple[str, Any]], random: Any) -> None:
     verifier = Recording()
-    verdicts = verify_unique(verifier, [t for t, _ in items], [g for _, g in items])
+    verdicts = Judge(verifier).verify([t for t, _ in items], [g for _, g in items])
     order = [*range(len(items))]
     random.shuffle(order)
-    again = verify_unique(Recording(), [items[i][0] for i in order], [items[i][1] for i in order])
+    again = Judge(Recording()).verify([items[i][0] for i in order], [items[i][1] for i in order])
     assert again == [verdicts[i] for i in order]
     assert verdicts == [Verdict("pass" if t == g else "fail", t) for t, g in items]
     assert len(verifier.judged) == len({repr(pair) for pair in verifier.judged}) <= len(items)
@@ -95,7 +88,7 @@ def test_judges_each_pair_once_in_any_order(items: list[tuple[str, Any]], random
 def test_distinguishes_true_from_1_but_not_key_order() -> None:
     verifier = Recording()
     golds = [True, 1, {"a": 1, "b": 2}, {"b": 2, "a": 1}]
-    assert len(verify_unique(verifier, ["x"] * 4, golds)) == 4
+    assert len(Judge(verifier).verify(["x"] * 4, golds)) == 4
     assert len(verifier.judged) == 3
 
 
@@ -110,12 +103,12 @@ def test_serializes_shared_gold_once() -> None:
             return "large"
 
     gold = {"tests": Large()}
-    verify_unique(Recording(), ["a", "b"], [gold] * 2)
+    Judge(Recording()).verify(["a", "b"], [gold] * 2)
     assert Large.count == 1
 
 
 def test_exception_is_one_pairs_error() -> None:
-    verdicts = verify_unique(Recording(), ["a", "bad", "b", "bad"], ["a", "x", "x", "x"])
+    verdicts = Judge(Recording()).verify(["a", "bad", "b", "bad"], ["a", "x", "x", "x"])
     assert [v.status for v in verdicts] == ["pass", "error", "fail", "error"]
     assert "RuntimeError" in verdicts[1].reason
     assert "\n" not in verdicts[1].reason
@@ -123,35 +116,35 @@ def test_exception_is_one_pairs_error() -> None:
 
 def test_mistakes_of_the_user_propagate() -> None:
     with pytest.raises(UserError, match="no such metric"):
-        verify_unique(Recording(), ["mistake"], ["b"])
+        Judge(Recording()).verify(["mistake"], ["b"])
 
 
 def test_needs_one_gold_per_response() -> None:
     with pytest.raises(ValueError, match="2 responses, but 1 gold"):
-        verify_unique(Recording(), ["a", "b"], ["a"])
+        Judge(Recording()).verify(["a", "b"], ["a"])
 
 
 def test_refused_gold_is_named_by_position() -> None:
     items = [("good", "pool.jsonl, line 1"), ("refused", "pool.jsonl, line 2")]
-    check_golds(Recording(), items[:1])
+    Judge(Recording()).check_golds(items[:1])
     with pytest.raises(UserError, match=r"^pool\.jsonl, line 2: it is bad; expected good$"):
-        check_golds(Recording(), items)
+        Judge(Recording()).check_golds(items)
 
 
 @pytest.mark.parametrize("gold", [float("nan"), float("inf"), ["a", float("nan")]])
 def test_rejects_non_finite_golds(gold: Any) -> None:
     """Like null, it is a missing CSV cell; a document may have such fields."""
     with pytest.raises(UserError, match=r"^line 1: "):
-        check_golds(Recording(), [(gold, "line 1")])
-    check_golds(Recording(), [({"answer": "A", "other": gold}, "line 1")])
+        Judge(Recording()).check_golds([(gold, "line 1")])
+    Judge(Recording()).check_golds([({"answer": "A", "other": gold}, "line 1")])
 
 
 def test_reads_each_text_once_and_skips_ungenerated() -> None:
     verifier = Recording()
     texts = ["it is B", "so B", "it is B", "x \ud83d"]
     responses = [*map(build_response, texts), build_response("", CONTEXT_EXCEEDED)]
-    answers = answer_responses(find_answer_reader(verifier), responses, [*"BCCCC"])
-    assert answers == ["B", "B", "B", "\ufffd", None]
+    judged = Judge(verifier).judge_responses(responses, [*"BCCCC"])
+    assert [answer for _, answer in judged] == ["B", "B", "B", "\ufffd", None]
     assert len(verifier.read) == 3
 
 
@@ -161,12 +154,11 @@ def test_one_pass_gives_verdict_and_answer() -> None:
     texts = ["it is B", "C", "", "C"]
     responses = [build_response(text, "stop" if text else CONTEXT_EXCEEDED) for text in texts]
     timeout = Verdict("timeout", "slow")
-    reader = find_answer_reader(verifier)
-    results = judge_and_answer(verifier, reader, responses, [*"BCCC"], [timeout, None, None, None])
+    results = Judge(verifier).judge_responses(responses, [*"BCCC"], [timeout, None, None, None])
     assert [answer for _, answer in results] == ["B", "C", None, "C"]
     assert [verdict.status for verdict, _ in results] == ["timeout", "pass", "fail", "pass"]
     assert verifier.read == ["it is B"]
-    judge = CachingJudge(verifier)
+    judge = CachingJudge(Judge(verifier))
     judge.judge_new([("so D", "D")])
     assert judge.read_answers(["so D"], "D") == ["D"]
     assert [verdict.status for verdict in judge.verdicts(["so D"], "D")] == ["fail"]
@@ -174,16 +166,15 @@ def test_one_pass_gives_verdict_and_answer() -> None:
 
 
 def judge(verifier: Any, *texts: str) -> None:
-    judge_unique(verifier, texts, [*range(len(texts))])
+    Judge(verifier).judge(texts, [*range(len(texts))])
 
 
 def read_answers(verifier: Any, *texts: str) -> None:
-    golds = [*range(len(texts))]
-    answer_responses(find_answer_reader(verifier), [*map(build_response, texts)], golds)
+    Judge(verifier).read_answers(texts, [*range(len(texts))])
 
 
 def check_gold(verifier: Any, *texts: str) -> None:
-    check_golds(verifier, [(text, "line 1") for text in texts])
+    Judge(verifier).check_golds([(text, "line 1") for text in texts])
 
 
 class Half(OnePass):
@@ -193,9 +184,6 @@ class Half(OnePass):
 @pytest.mark.parametrize(
     ("verifier", "call", "texts"),
     [
-        (Recording(), judge, ["bad", "bad"]),
-        (Recording(), read_answers, ["bad"]),
-        (Recording(), check_gold, ["bad"]),
         (Recording(), check_gold, ["none"]),
         *((Recording(verify=[Verdict("pass")] * n), judge, ["a", "b"]) for n in (0, 1, 3)),
         *((Recording(verify=wrong), judge, ["a", "b"]) for wrong in (None, "pass", [True, False])),
@@ -215,9 +203,26 @@ def test_broken_verifier_is_named(
         call(verifier, *texts)
 
 
+@pytest.mark.parametrize(
+    ("call", "texts", "error"),
+    [
+        (judge, ["bad", "bad"], RuntimeError),
+        (read_answers, ["bad"], ValueError),
+        (check_gold, ["bad"], RuntimeError),
+    ],
+)
+def test_exception_of_a_verifier_has_its_name(
+    call: Callable[..., None], texts: list[str], error: type[Exception]
+) -> None:
+    with pytest.raises(error) as raised:
+        call(Recording(), *texts)
+    assert any("'Recording'" in note for note in raised.value.__notes__)
+
+
 def test_verifier_without_answer_method() -> None:
     class Silent(Recording):
         answer: Any = "B"  # an attribute: the plugin uses the name for something else
 
-    assert find_answer_reader(Silent()) is None
-    assert answer_responses(None, [build_response("B")], ["B"]) == [None]
+    judge = Judge(Silent())
+    assert not judge.reads_answers
+    assert judge.read_answers(["B"], ["B"]) == [None]

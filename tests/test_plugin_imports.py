@@ -1,9 +1,17 @@
-"""A plugin's hash covers the modules that it imports from its folder."""
+"""A plugin's hash covers its package, or its file with all Python code beside it."""
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+import sys
 from pathlib import Path
+from types import ModuleType
 
+import pytest
+
+from gapft_harness.core.files import sha256
+from gapft_harness.hooks.loading import hash_code
 from tests.kit.command import gapft
 from tests.kit.letters import CONTAINS, write_letters
 from tests.kit.records import read_records
@@ -47,3 +55,66 @@ def test_edited_helper_module_reruns_the_run(tmp_path: Path) -> None:
     assert again[0] > first[0]
     assert again[1] == 8 * 3 > first[1]
     assert again[2] == first[2], "responses are reused"
+
+
+#: Changes of files around a plugin's file, and whether they may change its results.
+CHANGES = {
+    "plugin.py": True,
+    "beside.py": True,
+    "helpers/__init__.py": True,
+    "helpers/deep/__init__.py": True,
+    "helpers/deep/late.py": True,
+    "notes.txt": False,
+    "no_package/other.py": False,
+    "__pycache__/plugin.pyc": False,
+}
+
+
+@pytest.mark.parametrize("file", CHANGES)
+def test_hash_covers_the_code_beside_a_file(file: str, tmp_path: Path) -> None:
+    """Also code that no import statement names, such as a module found by ``importlib``."""
+    for name in CHANGES:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    module = load_module(tmp_path / "plugin.py")
+    before = hash_code(module, len)
+    (tmp_path / file).write_text("1\n")
+    assert (hash_code(module, len) != before) is CHANGES[file]
+
+
+def test_hash_covers_the_data_of_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "package_with_data"
+    (package / "__pycache__").mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "plugin.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("package_with_data.plugin")
+    hashes = [hash_code(module, len)]
+    for name in ("words.txt", "plugin.py", "__pycache__/x.pyc"):
+        (package / name).write_text("1\n")
+        hashes.append(hash_code(module, len))
+    assert len({*hashes}) == 3
+    assert hashes[2] == hashes[3]
+
+
+def test_hash_of_an_installed_module_ignores_the_others(tmp_path: Path) -> None:
+    """Its folder is that of all packages; a new one must not make everything again."""
+    (tmp_path / "other-1.dist-info").mkdir()
+    (tmp_path / "plugin.py").write_text("")
+    module = load_module(tmp_path / "plugin.py")
+    before = hash_code(module, len)
+    (tmp_path / "other.py").write_text("")
+    assert hash_code(module, len) == before
+    (tmp_path / "plugin.py").write_text("1\n")
+    assert hash_code(module, len) != before
+
+
+def load_module(file: Path) -> ModuleType:
+    """Import a file under a name of its own, as ``--plugin`` does."""
+    name = f"beside_{sha256(file)[:6]}_{file.parent.name}".replace("-", "_")
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -13,13 +13,12 @@ from typing import Any
 from gapft_harness.compare.choice import CompareChoice, Rule
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Gold
+from gapft_harness.hooks.judge import Judge
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.outcomes.logs import Evaluation, Log
 from gapft_harness.outcomes.samples import Sample, find_field, list_filters, name_score
 from gapft_harness.outcomes.table import find_first
 from gapft_harness.recipe.reading import parse_value
-from gapft_harness.verification.judging import check_golds, closing_verifier, verify_unique
 
 #: Number of responses judged at once.
 _CHUNK = 4096
@@ -89,23 +88,23 @@ def judge_evaluations(runs: Sequence[Evaluation], choice: CompareChoice) -> list
     rule = choice.verifier
     assert rule is not None
     plugins = load_plugins(choice.plugin_files)
-    with closing_verifier(plugins.create_verifier(rule.name, rule.params)) as verifier:
+    with plugins.create_verifier(rule.name, rule.params) as judge:
         return [
-            Evaluation(tuple(_judge_log(log, verifier, rule, choice) for log in run.logs))
+            Evaluation(tuple(_judge_log(log, judge, rule, choice) for log in run.logs))
             for run in runs
         ]
 
 
-def _judge_log(log: Log, verifier: Verifier, rule: Rule, choice: CompareChoice) -> JudgedLog:
+def _judge_log(log: Log, judge: Judge, rule: Rule, choice: CompareChoice) -> JudgedLog:
     first = find_first(log, choice.filter)
     filter_name = choice.filter or next(iter(list_filters(first)), None)
-    gold_source = _find_gold_source(log, first, choice.gold, verifier, rule)
+    gold_source = _find_gold_source(log, first, choice.gold, judge, rule)
     passed, reasons = array("b"), list[str]()
     samples = _select_samples(log.read_samples(), filter_name)
     while batch := [*islice(samples, _CHUNK)]:
         texts = [_read_text(sample, log) for sample in batch]
-        golds = [_read_gold(gold_source, sample, log, verifier, rule) for sample in batch]
-        for verdict in verify_unique(verifier, texts, golds):
+        golds = [_read_gold(gold_source, sample, log, judge, rule) for sample in batch]
+        for verdict in judge.verify(texts, golds):
             passed.append(verdict.passed)
             reasons.append(sys.intern(verdict.reason))
     own_fields = {item.name: getattr(log, item.name) for item in fields(Log)}
@@ -140,9 +139,7 @@ def _read_text(sample: Sample, log: Log) -> str:
     return sample.text
 
 
-def _find_gold_source(
-    log: Log, first: Sample, name: str | None, verifier: Verifier, rule: Rule
-) -> str:
+def _find_gold_source(log: Log, first: Sample, name: str | None, judge: Judge, rule: Rule) -> str:
     """Find where a log has its gold answers: the user's place, or the first that fits.
 
     Raises:
@@ -158,7 +155,7 @@ def _find_gold_source(
     faults: list[UserError] = []
     for source in sources:
         try:
-            _read_gold(source, first, log, verifier, rule)
+            _read_gold(source, first, log, judge, rule)
         except UserError as error:
             if type(error) is not UserError:  # a broken plugin, not the user's mistake
                 raise
@@ -168,7 +165,7 @@ def _find_gold_source(
     raise faults[0]
 
 
-def _read_gold(source: str, sample: Sample, log: Log, verifier: Verifier, rule: Rule) -> Gold:
+def _read_gold(source: str, sample: Sample, log: Log, judge: Judge, rule: Rule) -> Gold:
     """Read a gold answer, and check that the verifier accepts it."""
     place = log.name_entry(sample.line)
     gold: Gold = sample.gold
@@ -181,7 +178,7 @@ def _read_gold(source: str, sample: Sample, log: Log, verifier: Verifier, rule: 
     elif source == _LETTER_OF_TARGET and (letter := _LETTER.fullmatch(str(gold))):
         gold = letter[1]
     try:
-        check_golds(verifier, [(gold, place)])
+        judge.check_golds([(gold, place)])
     except UserError as error:
         if type(error) is not UserError:
             raise

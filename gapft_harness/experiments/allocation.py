@@ -15,6 +15,9 @@ from gapft_harness import api
 from gapft_harness.analysis.allocation import compute_by_seed, estimate_allocation
 from gapft_harness.analysis.resampling import Scores
 from gapft_harness.api import layout
+from gapft_harness.core.records import STATUSES
+from gapft_harness.report.reading.audits import read_decisions
+from gapft_harness.stages.experiment.comparable import require_conditions, require_same_settings
 
 _NOTE = (
     "a_C_r is a_C(r), the share of half C that is solved after r exposures: the diffuse condition "
@@ -127,7 +130,7 @@ class AllocationExperiment(api.Experiment):
             return None
         names = settings.model_dump()
         for key, name in names.items():
-            api.require_conditions(recipe, f"experiments.{self.name}.{key}", [name])
+            require_conditions(recipe, f"experiments.{self.name}.{key}", [name])
         key = f"recipe {recipe.name}: key 'experiments.{self.name}'"
         if settings.diffuse == settings.concentrated:
             raise api.UserError(
@@ -138,7 +141,7 @@ class AllocationExperiment(api.Experiment):
                 raise api.UserError(
                     f"{key}: expected an even budget.n, which is split into halves, found {slots}"
                 )
-        api.require_same_settings(recipe, self.name, [*names.values()])
+        require_same_settings(recipe, self.name, [*names.values()])
         return settings
 
     def conditions(self, recipe: api.Recipe) -> Sequence[str]:
@@ -292,7 +295,7 @@ class AllocationPart(api.Part):
             read.concentrated: [exposed.verdict_concentrated for exposed in read.problems],
         }
         return {
-            f"problems trained on, {name}": {s: statuses.count(s) for s in api.STATUSES}
+            f"problems trained on, {name}": {s: statuses.count(s) for s in STATUSES}
             for name, statuses in verdicts.items()
         }
 
@@ -300,14 +303,12 @@ class AllocationPart(api.Part):
 def _read_seed(run_path: Path, settings: AllocationSettings, seed: int) -> Iterator[ExposedProblem]:
     halves = read_halves(settings, seed, run_path.joinpath)
     diffuse, concentrated = (
-        api.read_decisions(run_path / build_exposed_path(arm), [*halves], "the arms' selections")
+        read_decisions(run_path / build_exposed_path(arm), [*halves], "the arms' selections")
         for arm in settings.list_arms(seed)
     )
     for (problem, half), once, twice in zip(halves.items(), diffuse, concentrated, strict=True):
         selected = 2 if half == "A" else 0
-        yield ExposedProblem(
-            seed, problem, half, 1, selected, api.STATUSES[once], api.STATUSES[twice]
-        )
+        yield ExposedProblem(seed, problem, half, 1, selected, STATUSES[once], STATUSES[twice])
 
 
 @api.hookimpl

@@ -10,6 +10,9 @@ from typing import Any
 
 from gapft_harness import api
 from gapft_harness.api import layout
+from gapft_harness.core.records import SOURCE
+from gapft_harness.run_directory.tables import read_problems
+from gapft_harness.stages.experiment.comparable import require_same_settings
 
 _NOTE = (
     "Problems: distinct problems; exposures: of each. New: problems that GapFT's set does not "
@@ -123,7 +126,7 @@ def read_strata(
     labels = {
         problem.id: ", ".join(str(problem.document.get(field)) for field in compared.stratum_fields)
         or "all"
-        for problem, _ in api.read_problems(run_path / layout.problems_path("pool"))
+        for problem, _ in read_problems(run_path / layout.problems_path("pool"))
     }
 
     def read_problem_ids(arm: api.Arm) -> set[str]:
@@ -192,7 +195,7 @@ class MatchedDiversity(api.Experiment):
                 f"{where} needs budget.token_tolerance, the largest difference in supervised "
                 "tokens between conditions; the paper uses 0.02"
             )
-        api.require_same_settings(recipe, self.name, names)
+        require_same_settings(recipe, self.name, names)
         return settings
 
     def conditions(self, recipe: api.Recipe) -> Sequence[str]:
@@ -238,7 +241,7 @@ class DiversityPart(api.Part):
     ) -> Iterator[api.Table]:
         """Return the conditions, and the differences in tokens."""
         compared = part_findings.compared
-        references = [api.SOURCE, compared.names[0], *filter(None, [compared.uniform])]
+        references = [SOURCE, compared.names[0], *filter(None, [compared.uniform])]
         columns = [
             api.Column("condition", "condition"),
             api.Column("problems", "problems", "count"),

@@ -12,6 +12,10 @@ from pydantic import Field
 from gapft_harness import api
 from gapft_harness.analysis.flat_groups import FlatGroups, compute_solved_share, count_flat_groups
 from gapft_harness.api import layout
+from gapft_harness.core.records import State
+from gapft_harness.run_directory.tables import read_states
+from gapft_harness.stages.experiment.comparable import require_conditions
+from gapft_harness.training.groups import Group, group_facts, read_groups
 
 _NOTE = (
     "Difference: Pass@1 minus that of the reference, the first row, in percentage points; the "
@@ -80,7 +84,7 @@ class OnlineExperiment(api.Experiment):
         settings = super().settings(recipe, options)
         if settings is None:
             return None
-        api.require_conditions(recipe, f"experiments.{self.name}.reference", [settings.reference])
+        require_conditions(recipe, f"experiments.{self.name}.reference", [settings.reference])
         if not _list_online_conditions(recipe, settings.reference):
             raise api.UserError(
                 f"recipe {recipe.name}: key 'experiments.{self.name}': no condition besides the "
@@ -118,7 +122,7 @@ class OnlineRead:
     """
 
     reference: str
-    groups_by_condition: Mapping[str, Sequence[Sequence[api.Group]]]
+    groups_by_condition: Mapping[str, Sequence[Sequence[Group]]]
     search_groups: tuple[FlatGroups, ...]
 
 
@@ -134,11 +138,11 @@ class OnlinePart(api.Part):
         settings = run.recipe.experiments.get(self.name)
         if settings is None:
             return None
-        groups_by_condition: dict[str, list[Sequence[api.Group]]] = {}
+        groups_by_condition: dict[str, list[Sequence[Group]]] = {}
         for arm in sorted(arms, key=lambda arm: arm.seed):
-            if groups := list(api.read_groups(run.file(layout.adapter_path(arm)))):
+            if groups := list(read_groups(run.file(layout.adapter_path(arm)))):
                 groups_by_condition.setdefault(arm.condition, []).append(groups)
-        states = api.read_states(run.path / layout.states_path("pool"))
+        states = read_states(run.path / layout.states_path("pool"))
         search_groups = count_flat_groups(
             (evidence.state, evidence.samples, evidence.passing_samples) for evidence in states
         )
@@ -190,13 +194,13 @@ class OnlinePart(api.Part):
         yield api.Table(f"{self.name}_search", _SEARCH_COLUMNS, search, _SEARCH_NOTE)
 
 
-def _sum_facts(arms: Sequence[Sequence[api.Group]]) -> dict[str, int]:
+def _sum_facts(arms: Sequence[Sequence[Group]]) -> dict[str, int]:
     """Sum the trainer's counts over the arms of a condition."""
-    facts = [api.group_facts(groups) for groups in arms]
+    facts = [group_facts(groups) for groups in arms]
     return {key: sum(arm_facts[key] for arm_facts in facts) for key in facts[0]}
 
 
-def _count_drawn(name: str, arms: Sequence[Sequence[api.Group]]) -> api.Row:
+def _count_drawn(name: str, arms: Sequence[Sequence[Group]]) -> api.Row:
     """Count the drawn groups of a condition, flat ones by the source's state."""
     facts = _sum_facts(arms)
     by_state = {
@@ -213,7 +217,7 @@ def _count_drawn(name: str, arms: Sequence[Sequence[api.Group]]) -> api.Row:
     }
 
 
-def _count_rewards(group: api.Group) -> tuple[api.State, int, int]:
+def _count_rewards(group: Group) -> tuple[State, int, int]:
     """Return a group's state, its number of responses with a reward, and with one above 0."""
     rewards = [reward for reward in group.rewards if reward is not None]
     return group.state, len(rewards), sum(reward > 0 for reward in rewards)

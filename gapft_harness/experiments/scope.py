@@ -14,6 +14,10 @@ from pydantic import Field
 from gapft_harness import api
 from gapft_harness.analysis.decomposition import by_state, find_unstable_states
 from gapft_harness.analysis.redistribution import compute_null_rates
+from gapft_harness.report.reading.adapters import find_tables, read_decided, stacked
+from gapft_harness.report.reading.answers import Answers, answers_or_why
+from gapft_harness.stages.experiment.comparable import OfAdapters
+from gapft_harness.stages.search.states import Window
 
 _NOTE = (
     "K: the first K samples of the search; the trained models are the same at every K. p_S: share "
@@ -39,16 +43,16 @@ _COLUMNS = (
 )
 
 
-class ScopeSettings(api.OfAdapters):
+class ScopeSettings(OfAdapters):
     """The settings ``experiments.scope``; the defaults are those of the paper."""
 
     k: tuple[Annotated[int, Field(ge=1)], ...] = Field(
         (4, 8), min_length=1, description="search budgets K: the first K samples of the search"
     )
 
-    def list_windows(self) -> list[api.Window]:
+    def list_windows(self) -> list[Window]:
         """List the windows, one for each K, ascending; all start with the first sample."""
-        return [api.Window(0, k) for k in sorted({*self.k})]
+        return [Window(0, k) for k in sorted({*self.k})]
 
 
 class ScopeExperiment(api.Experiment):
@@ -105,7 +109,7 @@ class ScopeRead:
     """
 
     decisions: Mapping[api.Arm, NDArray[np.bool_]]
-    answers: api.Answers | None
+    answers: Answers | None
     reason: str
 
 
@@ -119,22 +123,22 @@ class ScopePart(api.Part):
     def read(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> ScopeRead:
         """Read the verdicts of the trained models, and answers if the task has them."""
         adapters = _read_settings(run.recipe.model_dump(mode="json")).adapters
-        tables = api.decided_tables(run.path, arms, adapters)
-        answers, reason = api.answers_or_why(run.path, run.task, tables)
-        return ScopeRead(api.read_decided(run.path, arms, adapters), answers, reason)
+        tables = find_tables(run.path, arms, adapters)
+        answers, reason = answers_or_why(run.path, run.task, tables)
+        return ScopeRead(read_decided(run.path, arms, adapters), answers, reason)
 
     def compute(self, inputs: api.ReportInputs, read: ScopeRead) -> list[api.Row]:
         """Decompose the change of each condition at each K."""
         settings, audit = _read_settings(inputs.recipe), inputs.audit.verdicts
         rows: list[api.Row] = []
         for name in inputs.conditions:
-            passed = api.stacked(read.decisions, name)
+            passed = stacked(read.decisions, name)
             for window in settings.list_windows():
                 states = audit.select_samples(window.offset, window.k).states
                 sizes = {state: int((states == state).sum()) for state in "GSU"}
                 change, null = by_state(states, passed), {}
                 if read.answers is not None:
-                    answers = api.stacked(read.answers.arms, name)
+                    answers = stacked(read.answers.arms, name)
                     golds, source = read.answers.golds, read.answers.source
                     null = compute_null_rates(answers, golds, source, states)
                 rows.append(

@@ -14,9 +14,14 @@ from gapft_harness import api
 from gapft_harness.analysis.decomposition import partition
 from gapft_harness.analysis.stability import QUANTITIES, compute_spreads, measure_agreement
 from gapft_harness.api import layout
+from gapft_harness.core.records import SOURCE
+from gapft_harness.report.reading.adapters import read_decided, stacked
+from gapft_harness.report.reading.audits import read_samples
+from gapft_harness.stages.experiment.comparable import OfAdapters, find_no_backend
+from gapft_harness.stages.search.states import Window
 
 #: The model before training, as the arm under which its further samples are stored.
-_SOURCE_ARM = api.Arm(api.SOURCE, 0)
+_SOURCE_ARM = api.Arm(SOURCE, 0)
 #: The table of these samples, relative to the run directory.
 _SAMPLES_FILE = layout.decisions_path(_SOURCE_ARM, "stability")
 
@@ -35,7 +40,7 @@ _QUANTITIES_NOTE = (
 )
 
 
-class StabilitySettings(api.OfAdapters):
+class StabilitySettings(OfAdapters):
     """The settings ``experiments.stability``; the defaults are those of the paper."""
 
     sets: int = Field(4, ge=2, description="independent sample sets")
@@ -46,9 +51,9 @@ class StabilitySettings(api.OfAdapters):
         "draws the others",
     )
 
-    def list_windows(self) -> list[api.Window]:
+    def list_windows(self) -> list[Window]:
         """List the windows of the sets; they are adjacent and share no sample."""
-        return [api.Window(self.k * number, self.k) for number in range(self.sets)]
+        return [Window(self.k * number, self.k) for number in range(self.sets)]
 
     def count_further_samples(self, n_drawn: int) -> int:
         """Count the samples of each audit problem that are needed beyond those of the search.
@@ -83,7 +88,7 @@ class StabilityExperiment(api.Experiment):
     def faults(self, view: api.View) -> Iterator[str]:
         """Report a backend that cannot draw further samples."""
         if self._count_further_samples(view.recipe):
-            yield from api.find_no_backend(view, self.name)
+            yield from find_no_backend(view, self.name)
 
     def steps(self, view: api.View) -> Iterator[Sequence[api.Step]]:
         """Draw the further samples of the source."""
@@ -136,8 +141,8 @@ class StabilityPart(api.Part):
         samples = settings.count_further_samples(run.recipe.search.k)
         further = np.zeros((len(ids), 0), dtype=np.bool_)
         if samples and arms:
-            further = api.read_samples(run.path / _SAMPLES_FILE, ids, samples)
-        decisions = api.read_decided(run.path, arms, settings.adapters)
+            further = read_samples(run.path / _SAMPLES_FILE, ids, samples)
+        decisions = read_decided(run.path, arms, settings.adapters)
         return StabilityRead(settings, decisions, further)
 
     def tables(
@@ -169,7 +174,7 @@ class StabilityPart(api.Part):
         rows = [
             {"condition": name, **row}
             for name in inputs.conditions
-            for row in _describe_spreads(states, api.stacked(read.decisions, name))
+            for row in _describe_spreads(states, stacked(read.decisions, name))
         ]
         yield api.Table(self.name, columns, rows, _QUANTITIES_NOTE)
 

@@ -1,4 +1,4 @@
-"""Load plugins and look up what they registered by kind and name."""
+"""Look up what the loaded plugins registered, by kind and name."""
 
 from __future__ import annotations
 
@@ -7,29 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from reprlib import repr as short
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import PluginError, UnknownPluginError, UserError
 from gapft_harness.core.files import sha256
 from gapft_harness.core.records import Adapter
-from gapft_harness.hooks.checked import (
-    CheckedSampler,
-    build_checked_section,
-    require_methods,
-)
-from gapft_harness.hooks.loading import collect_registrations, find_plugins
-from gapft_harness.hooks.protocols import (
-    Executor,
-    Sampler,
-    SamplerSettings,
-    Selector,
-    Verifier,
-)
+from gapft_harness.hooks.checked import CheckedSampler, build_checked_section
+from gapft_harness.hooks.judge import Judge
+from gapft_harness.hooks.loading import load_registrations
+from gapft_harness.hooks.protocols import Executor, Sampler, SamplerSettings
 from gapft_harness.hooks.registration import (
     KINDS,
     LogReaderTraits,
-    PluginObject,
     Registration,
     SamplerTraits,
     SelectorTraits,
@@ -38,7 +27,6 @@ from gapft_harness.hooks.registration import (
 )
 from gapft_harness.hooks.thoughts import (
     THINK_END_TOKEN,
-    VerifierWithoutThoughts,
     split_think_end_token,
 )
 
@@ -71,25 +59,14 @@ class OtherVerifier:
 class Plugins:
     """All registrations of the loaded plugins, by kind and name."""
 
-    def __init__(self, registered: Sequence[Registration]) -> None:
+    def __init__(self, registrations: Sequence[Registration]) -> None:
         self._by_kind: dict[str, dict[str, Registration]] = {kind: {} for kind in KINDS.values()}
-        for entry in registered:
-            names = self._by_kind[entry.kind]
-            if entry.name in names:
-                raise PluginError(
-                    f"two plugins register the {entry.kind} {entry.name!r}: "
-                    f"{names[entry.name].plugin} and {entry.plugin}; rename one"
-                )
-            names[entry.name] = entry
+        for entry in sorted(registrations, key=lambda entry: entry.name):
+            self._by_kind[entry.kind][entry.name] = entry
 
     def all(self) -> list[Registration]:
         """Return every registration, by kind and then by name."""
-        return [
-            names[name]
-            for kind in KINDS.values()
-            for names in [self._by_kind[kind]]
-            for name in sorted(names)
-        ]
+        return [entry for names in self._by_kind.values() for entry in names.values()]
 
     def get(self, kind: str, name: str) -> Registration:
         """Return one registration.
@@ -97,10 +74,9 @@ class Plugins:
         Raises:
             UnknownPluginError: the kind has no registration of that name.
         """
-        names = self._by_kind[kind]
-        if name not in names:
-            raise UnknownPluginError.for_name(kind, name, names)
-        return names[name]
+        if not self.has(kind, name):
+            raise UnknownPluginError.for_name(kind, name, self._by_kind[kind])
+        return self._by_kind[kind][name]
 
     def has(self, kind: str, name: str) -> bool:
         """Return whether a kind has a registration of that name."""
@@ -108,8 +84,7 @@ class Plugins:
 
     def find_code_hash(self, kind: str, name: str) -> str | None:
         """Return the code hash of a registration; None if it is unknown, empty if it is bundled."""
-        entry = self._by_kind[kind].get(name)
-        return None if entry is None else entry.code_hash
+        return self.get(kind, name).code_hash if self.has(kind, name) else None
 
     def describe_origins(self) -> dict[str, dict[str, str]]:
         """Describe the origin of each registration that is not bundled, by kind and name.
@@ -125,8 +100,8 @@ class Plugins:
                     origin["sha256"] = sha256(Path(entry.plugin))
         return origins
 
-    def create_verifier(self, name: str, params: Mapping[str, Any]) -> Verifier:
-        """Create a verifier that gets responses without thoughts, with its owner for messages.
+    def create_verifier(self, name: str, params: Mapping[str, Any]) -> Judge:
+        """Create a verifier.
 
         Args:
             name: its registered name.
@@ -134,18 +109,16 @@ class Plugins:
 
         Raises:
             UserError: a parameter is unknown.
-            PluginError: the plugin failed, or its object has no ``verify``.
+            PluginError: the created object has no ``verify``.
         """
         entry = self.get("verifier", name)
         think_end_token, own_params = split_think_end_token(params)
         if fault := find_setting_fault(entry.value, own_params):
             raise UserError(f"verifier {name!r} cannot take the parameters {own_params}: {fault}")
         with entry.wrap_errors():
-            verifier: Verifier = entry.value(**own_params)
-        require_methods(entry, verifier, "verify")
-        if entry.require_traits(VerifierTraits).sees_thoughts:
-            return cast(Verifier, PluginObject(verifier, entry))
-        return cast(Verifier, VerifierWithoutThoughts(verifier, entry, think_end_token))
+            verifier = entry.value(**own_params)
+        sees_thoughts = entry.require_traits(VerifierTraits).sees_thoughts
+        return Judge(verifier, entry, think_end_token=think_end_token, sees_thoughts=sees_thoughts)
 
     def can_rejudge(self, name: str) -> bool:
         """Return whether ``gapft verify`` runs a verifier again."""
@@ -156,42 +129,29 @@ class Plugins:
 
         Raises:
             UserError: the declared verifier does not exist.
-            PluginError: its declaration failed, or has the wrong type.
+            PluginError: its declaration has the wrong type.
         """
         entry = self.get("verifier", name)
         traits = entry.require_traits(VerifierTraits)
         think_end_token, own_params = split_think_end_token(params)
-        for kind, find_rule in (("permissive", traits.permissive), ("strict", traits.strict)):
+        for is_permissive, find_rule in ((True, traits.permissive), (False, traits.strict)):
             if find_rule is None:
                 continue
             with entry.wrap_errors():
-                rule: Any = find_rule(own_params)
+                rule = find_rule(own_params)
             if rule is None:
                 continue
-            if not (isinstance(rule, tuple) and len(rule) == 2 and isinstance(rule[1], Mapping)):
-                raise entry.contract_error(
-                    f"returned {short(rule)} as its {kind} rule; expected a verifier's name and "
-                    "parameters, or None",
-                    find_rule,
-                )
+            entry.check_result(rule, tuple[str, Mapping[str, Any]], find_rule)
             self.get("verifier", rule[0])
             shared = {} if think_end_token is None else {THINK_END_TOKEN: think_end_token}
-            return OtherVerifier(kind == "permissive", rule[0], {**rule[1], **shared})
+            return OtherVerifier(is_permissive, rule[0], {**rule[1], **shared})
         return None
 
-    def find_selector(self, name: str) -> tuple[Selector, Registration]:
-        """Return a selector with its registration (budget, repeats, check_gold)."""
-        entry = self.get("selector", name)
-        return entry.value, entry
-
     def find_selector_traits(self, name: str) -> SelectorTraits:
-        """Return the traits that a selector declares; the defaults if it is not loaded."""
-        is_loaded = self.has("selector", name)
-        return (
-            self.get("selector", name).require_traits(SelectorTraits)
-            if is_loaded
-            else SelectorTraits()
-        )
+        """Return the options that a selector declares; the defaults if it is not loaded."""
+        if not self.has("selector", name):
+            return SelectorTraits()
+        return self.get("selector", name).require_traits(SelectorTraits)
 
     def create_sampler(self, settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
         """Create a sampler with the model loaded.
@@ -224,7 +184,7 @@ class Plugins:
             return
         supporting = [
             name
-            for name, entry in sorted(self._by_kind["sampler"].items())
+            for name, entry in self._by_kind["sampler"].items()
             if entry.require_traits(SamplerTraits).start_tokens
         ]
         raise UserError(
@@ -245,7 +205,6 @@ class Plugins:
 
         Raises:
             UserError: two plugins recognise the path.
-            PluginError: a plugin failed.
         """
         readers = []
         for entry in self._by_kind["log reader"].values():
@@ -264,7 +223,7 @@ class Plugins:
     def list_report_sections(self) -> dict[str, Callable[[Mapping[str, Any]], list[Table]]]:
         """Map the titles of the plugins' report sections, sorted, to their checked functions."""
         names = self._by_kind["report section"]
-        return {name: build_checked_section(names[name]) for name in sorted(names)}
+        return {name: build_checked_section(entry) for name, entry in names.items()}
 
 
 def load_plugins(files: Sequence[str] = ()) -> Plugins:
@@ -294,10 +253,5 @@ def examine_plugins(files: Sequence[str] = ()) -> tuple[Plugins, list[str]]:
     For diagnosis only: a run must not continue without one of its plugins, so ``load_plugins``
     raises instead.
     """
-    plugins, faults = Plugins([]), []
-    for name, load in find_plugins(files):
-        try:
-            plugins = Plugins([*plugins.all(), *collect_registrations(name, load())])
-        except PluginError as error:
-            faults.append(str(error))
-    return plugins, faults
+    registrations, faults = load_registrations(files)
+    return Plugins(registrations), faults

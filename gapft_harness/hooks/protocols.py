@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol
+from typing import Annotated, Any, ParamSpec, Protocol
+
+from annotated_types import Ge, Lt
 
 from gapft_harness.core.errors import PluginError
 from gapft_harness.core.records import (
     CONTEXT_EXCEEDED,
-    Adapter,
     Arm,
     Attempt,
     Decoding,
@@ -20,17 +21,17 @@ from gapft_harness.core.records import (
     Gold,
     Pool,
     Problem,
-    Response,
     State,
+    TokensFrom,
     Turn,
     Verdict,
 )
 from gapft_harness.core.streams import Stream
 
-if TYPE_CHECKING:  # loads numpy
-    from gapft_harness.presentation.content import Table
-
 P = ParamSpec("P")
+
+#: Token ids are stored in 32 bits.
+TokenIds = tuple[Annotated[int, Ge(0), Lt(2**31)], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +124,6 @@ class Executor(Protocol):
         ...
 
 
-# Samplers
-
-
 @dataclass(frozen=True, slots=True)
 class SamplerSettings:
     """The settings of the recipe that a sampler needs.
@@ -171,9 +169,9 @@ class Generation:
     """
 
     text: str
-    token_ids: tuple[int, ...]
+    token_ids: TokenIds
     finish_reason: str
-    tokens_from: str = "generator"
+    tokens_from: TokensFrom = "generator"
     stop_string: str = ""
     reasoning: str = ""
     passed: bool | None = None
@@ -188,7 +186,7 @@ class Generated:
         generations: the responses, in the order of ``Request.indices``.
     """
 
-    prompt_ids: tuple[int, ...]
+    prompt_ids: TokenIds
     generations: tuple[Generation, ...]
 
 
@@ -273,59 +271,12 @@ class Sampler(Protocol):
         ...
 
 
-SamplerFactory = Callable[[SamplerSettings, Adapter | None], Sampler]
-
-
-#: From settings and problems to the number of tokens of each problem's prompt, as the model sees
-#: it. None: there is no tokenizer.
-PromptLengths = Callable[[SamplerSettings, Sequence[Problem]], Sequence[int] | None]
-
-
-class RegisterSampler(Protocol):
-    """Registers a sampler under the name a recipe's ``model.backend`` uses.
-
-    * ``own_process=True``: an engine whose ``close`` may leave GPU memory or threads behind. The
-      processes that it ran in end with the stage.
-    * ``generates=False``: it replays recorded responses and cannot generate others.
-    * ``operational``: model arguments that only control how the model is called or how much memory
-      it may use. They may change between two commands on a run (``recipe/recipe.py`` lists what may
-      not).
-    * ``check(settings)``: raises ``UserError`` for invalid arguments or a missing model. Called
-      also by ``gapft run --dry-run``; it loads no weights and generates nothing.
-    * ``start_tokens=True``: its prompts begin with ``settings.start_tokens`` start tokens, and
-      ``describe`` returns their ids as ``start_ids``.
-    * ``prompt_lengths(settings, problems)``: counts the tokens of each problem's prompt, without
-      loading weights; called before a search.
-    * ``chat_template(settings)``: returns whether prompts are rendered through a chat template if
-      the recipe does not decide it. Default: false. It loads no weights.
-    """
-
-    def __call__(
-        self,
-        name: str,
-        factory: SamplerFactory,
-        *,
-        own_process: bool = False,
-        generates: bool = True,
-        operational: Sequence[str] = (),
-        check: Callable[[SamplerSettings], object] | None = None,
-        start_tokens: bool = False,
-        prompt_lengths: PromptLengths | None = None,
-        chat_template: Callable[[SamplerSettings], bool] | None = None,
-    ) -> None: ...
-
-
-# Verifiers
-
-#: From a verifier's parameters to another verifier's name and parameters, or None.
-OtherRule = Callable[[Mapping[str, Any]], tuple[str, Mapping[str, Any]] | None]
-
-
 class Verifier(Protocol):
     """Judges responses. It must not raise for any text, nor depend on the order of pairs.
 
-    Every method gets responses without reasoning blocks (``core/thoughts.py``), unless the verifier
-    is registered with ``sees_thoughts=True``.
+    It is called through ``judge.Judge``: each distinct pair of a response and a gold arrives once,
+    and responses come without reasoning blocks, unless it is registered with
+    ``sees_thoughts=True``.
 
     Seven more methods are optional:
 
@@ -353,82 +304,8 @@ class Verifier(Protocol):
         ...
 
 
-class RegisterVerifier(Protocol):
-    """Registers a verifier under a name.
-
-    * ``rejudge=False``: judging again is costly or may give a different verdict (programs that are
-      run, a model that judges), so ``gapft verify`` does not repeat its verdicts.
-    * ``own_workers=True``: it judges many pairs at once in its own worker processes. Any other
-      verifier is created in several processes when many responses are judged again.
-    * ``sees_thoughts=True``: it gets complete responses with their reasoning blocks (``<think>``
-      and similar), for example to check a response's format.
-    * ``permissive``: a function from its parameters to ``(name, parameters)`` of a verifier that
-      reads the same golds and accepts answers in more forms, or to None; ``strict``: likewise for a
-      verifier that accepts fewer forms. The report shows where the two disagree.
-    """
-
-    def __call__(
-        self,
-        name: str,
-        factory: Callable[..., Verifier],
-        *,
-        rejudge: bool = True,
-        own_workers: bool = False,
-        sees_thoughts: bool = False,
-        permissive: OtherRule | None = None,
-        strict: OtherRule | None = None,
-    ) -> None: ...
-
-
-# Selectors and response rules
-
-#: From a selector's parameters and K to a selector and parameters that choose the same examples in
-#: the same order under every seed; None: none is known.
-SameChoice = Callable[[Mapping[str, Any], int], tuple[str, Mapping[str, Any]] | None]
-
-
+#: A selector, with a condition's parameters bound.
 Selector = Callable[[Pool, int, Stream], Sequence[Evidence]]
-ResponseRule = Callable[[Sequence[Response]], Response]
-
-
-class RegisterSelector(Protocol):
-    """Registers a selector: a function of the pool, n, the stream and the condition's parameters.
-
-    * ``budget="matched"``: returns exactly n examples. ``"own"``: n is the number of verified
-      problems, and any positive number of examples is accepted and reported as a reference with its
-      own budget.
-    * ``repeats=True``: may return a problem more than once.
-    * ``responses="kept"``: returns problems with their kept responses. ``"verified"``: may use any
-      verified response of a problem (``Evidence.each_verified``). ``"unverified"``: may use any
-      sample of a problem, passed or not (``Evidence.each_sample``). ``"borrowed"``: may also pair a
-      problem, even a missed one, with a verified response to another problem, recorded as the
-      example's ``origin``.
-    * ``check_gold(gold)``: describes the fault of a gold answer of the pool, or returns ``""``.
-      Called before anything is generated.
-    * ``same_as(params, k)``: names another selector, with parameters, that chooses the same
-      examples. A dry run counts adapters by it.
-    """
-
-    def __call__(
-        self,
-        name: str,
-        select: Callable[..., Sequence[Evidence]],
-        *,
-        budget: Literal["matched", "own"] = "matched",
-        repeats: bool = False,
-        responses: Literal["kept", "verified", "unverified", "borrowed"] = "kept",
-        check_gold: Callable[[Gold], str] | None = None,
-        same_as: SameChoice | None = None,
-    ) -> None: ...
-
-
-class RegisterResponseRule(Protocol):
-    """Registers a response rule under a name."""
-
-    def __call__(self, name: str, rule: ResponseRule) -> None: ...
-
-
-# Trainers
 
 
 @dataclass(frozen=True, slots=True)
@@ -507,90 +384,3 @@ class TrainingJob:
     searched: SearchedPool | None = None
     chat_template: bool = False
     run: Path = Path()
-
-
-Trainer = Callable[[TrainingJob], dict[str, Any]]
-
-
-class RegisterTrainer(Protocol):
-    """Registers a trainer, which returns facts for ``run.json`` (JSON values only).
-
-    A trainer may have an attribute ``together(jobs) -> Iterator[dict]``: it trains several arms of
-    one run one after another on a base model that it loads once, and yields the facts of each.
-
-    ``as_documented=True``: it trains exactly as docs/training.md describes and logs every step, so
-    ``gapft verify`` checks its optimizer, its log and its adapter's configuration. For another
-    trainer, ``gapft verify`` compares the trainer's facts with the selection and the recipe.
-
-    ``needs_problems=True``: it generates and judges responses during training, so its jobs hold the
-    inputs of the pool's search (``TrainingJob.searched``).
-
-    ``needs``: the packages that it imports, as pip names them (``trl>=1.16``). If one is not
-    installed, the run is rejected before the search.
-    """
-
-    def __call__(
-        self,
-        name: str,
-        train: Trainer,
-        *,
-        as_documented: bool = False,
-        needs_problems: bool = False,
-        needs: Sequence[str] = (),
-    ) -> None: ...
-
-
-# Executors and their jobs
-
-
-class RegisterExecutor(Protocol):
-    """Registers an executor; ``factory(settings, plugins)`` gets the recipe's section.
-
-    ``by_workers=True``: ``executor.workers`` jobs run at once, so arms are trained in that many
-    groups, each on a base model that is loaded once. Otherwise every arm is a separate job.
-    """
-
-    def __call__(
-        self,
-        name: str,
-        factory: Callable[[Mapping[str, Any], Sequence[str]], Executor],
-        *,
-        by_workers: bool = False,
-    ) -> None: ...
-
-
-# Report sections
-
-
-class RegisterReportSection(Protocol):
-    """Registers a section: its title, and a function from results.json's content to tables."""
-
-    def __call__(
-        self, name: str, build: Callable[[Mapping[str, Any]], Iterable[Table]]
-    ) -> None: ...
-
-
-class RegisterExperiment(Protocol):
-    """Registers an experiment: ``factory()`` returns an ``api.Experiment`` of the same name."""
-
-    def __call__(self, name: str, factory: Callable[[], Any]) -> None: ...
-
-
-# Log readers
-
-
-class RegisterLogReader(Protocol):
-    """Registers a reader of logged responses: ``read(path)`` yields an ``api.Sample`` for each.
-
-    ``recognises(path)`` returns whether it can read a file or folder; readers of plugins are asked
-    before the bundled ones. ``task(path)`` returns the task's name if the file contains it.
-    """
-
-    def __call__(
-        self,
-        name: str,
-        read: Callable[[Path], Iterable[Any]],
-        *,
-        recognises: Callable[[Path], bool] | None = None,
-        task: Callable[[Path], str] | None = None,
-    ) -> None: ...

@@ -1,20 +1,24 @@
-"""Registrations of plugins, and errors that name the plugin, the hook and its line of code."""
+"""What plugins register: components of nine kinds, each with the options of its kind.
+
+The fields of a kind's class of options are its contract: ``register`` accepts these options.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import inspect
-import sys
-import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, TypeVar
 
-from gapft_harness.core.errors import FAULTS, GapftError, PluginError, describe_error, did_you_mean
-from gapft_harness.core.records import Gold
-from gapft_harness.hooks.protocols import OtherRule, PromptLengths, SameChoice, SamplerSettings
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from gapft_harness.core.errors import GapftError, PluginError, did_you_mean
+from gapft_harness.core.records import Gold, Problem
+from gapft_harness.core.validation import describe_fault
+from gapft_harness.hooks.protocols import SamplerSettings
 
 #: Hook name -> name of the kind in messages, in the order of specs.py.
 KINDS = {
@@ -29,17 +33,39 @@ KINDS = {
     "register_log_readers": "log reader",
 }
 
-_BUNDLED = "gapft_harness."
+#: From a verifier's parameters to another verifier's name and parameters, or None.
+OtherRule = Callable[[Mapping[str, Any]], tuple[str, Mapping[str, Any]] | None]
+
+#: From a selector's parameters and K to a selector and parameters that choose the same examples in
+#: the same order under every seed; None: none is known.
+SameChoice = Callable[[Mapping[str, Any], int], tuple[str, Mapping[str, Any]] | None]
+
+#: From settings and problems to the number of tokens of each problem's prompt, as the model sees
+#: it. None: there is no tokenizer.
+PromptLengths = Callable[[SamplerSettings, Sequence[Problem]], Sequence[int] | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """The declarations of a registration. Kinds without declarations use this class."""
+    """The options of a registration. Kinds without options use this class."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifierTraits(Traits):
-    """Traits of a verifier; see ``RegisterVerifier``."""
+    """Options of a verifier.
+
+    Attributes:
+        rejudge: false if judging again is costly or may give a different verdict (programs that are
+            run, a model that judges); ``gapft verify`` then does not repeat its verdicts.
+        own_workers: it judges many pairs at once in its own worker processes. Any other verifier is
+            created in several processes when many responses are judged again.
+        sees_thoughts: it gets complete responses with their reasoning blocks (``<think>`` and
+            similar), for example to check a response's format.
+        permissive: a function from its parameters to ``(name, parameters)`` of a verifier that
+            reads the same golds and accepts answers in more forms, or to None. The report shows
+            where the two disagree.
+        strict: likewise for a verifier that accepts fewer forms.
+    """
 
     rejudge: bool = True
     own_workers: bool = False
@@ -50,7 +76,23 @@ class VerifierTraits(Traits):
 
 @dataclass(frozen=True, slots=True)
 class SelectorTraits(Traits):
-    """Traits of a selector; see ``RegisterSelector``."""
+    """Options of a selector, a function of the pool, n, the stream and the condition's parameters.
+
+    Attributes:
+        budget: ``matched``: returns exactly n examples. ``own``: n is the number of verified
+            problems, and any positive number of examples is accepted and reported as a reference
+            with its own budget.
+        repeats: it may return a problem more than once.
+        responses: ``kept``: returns problems with their kept responses. ``verified``: may use any
+            verified response of a problem (``Evidence.each_verified``). ``unverified``: may use any
+            sample of a problem, passed or not (``Evidence.each_sample``). ``borrowed``: may also
+            pair a problem, even a missed one, with a verified response to another problem, recorded
+            as the example's ``origin``.
+        check_gold: describes the fault of a gold answer of the pool, or returns ``""``. Called
+            before anything is generated.
+        same_as: names another selector, with parameters, that chooses the same examples. A dry run
+            counts adapters by it.
+    """
 
     budget: Literal["matched", "own"] = "matched"
     repeats: bool = False
@@ -81,11 +123,28 @@ class SelectorTraits(Traits):
 
 @dataclass(frozen=True, slots=True)
 class SamplerTraits(Traits):
-    """Traits of a sampler; see ``RegisterSampler``."""
+    """Options of a sampler; its name is what a recipe's ``model.backend`` uses.
+
+    Attributes:
+        own_process: an engine whose ``close`` may leave GPU memory or threads behind. The processes
+            that it ran in end with the stage.
+        generates: false if it replays recorded responses and cannot generate others.
+        operational: model arguments that only control how the model is called or how much memory it
+            may use. They may change between two commands on a run (``recipe/recipe.py`` lists what
+            may not).
+        check: raises ``UserError`` for invalid arguments or a missing model. Called also by
+            ``gapft run --dry-run``; it loads no weights and generates nothing.
+        start_tokens: its prompts begin with ``settings.start_tokens`` start tokens, and
+            ``describe`` returns their ids as ``start_ids``.
+        prompt_lengths: counts the tokens of each problem's prompt, without loading weights; called
+            before a search.
+        chat_template: returns whether prompts are rendered through a chat template if the recipe
+            does not decide it. Default: false. It loads no weights.
+    """
 
     own_process: bool = False
     generates: bool = True
-    operational: tuple[str, ...] = ()
+    operational: Sequence[str] = ()
     check: Callable[[SamplerSettings], object] | None = None
     start_tokens: bool = False
     prompt_lengths: PromptLengths | None = None
@@ -94,29 +153,54 @@ class SamplerTraits(Traits):
 
 @dataclass(frozen=True, slots=True)
 class TrainerTraits(Traits):
-    """Traits of a trainer; see ``RegisterTrainer``."""
+    """Options of a trainer, which returns facts for ``run.json`` (JSON values only).
+
+    A trainer may have an attribute ``together(jobs) -> Iterator[dict]``: it trains several arms of
+    one run one after another on a base model that it loads once, and yields the facts of each.
+
+    Attributes:
+        as_documented: it trains exactly as docs/training.md describes and logs every step, so
+            ``gapft verify`` checks its optimizer, its log and its adapter's configuration. For
+            another trainer, ``gapft verify`` compares the trainer's facts with the selection and
+            the recipe.
+        needs_problems: it generates and judges responses during training, so its jobs hold the
+            inputs of the pool's search (``TrainingJob.searched``).
+        needs: the packages that it imports, as pip names them (``trl>=1.16``). If one is not
+            installed, the run is rejected before the search.
+    """
 
     as_documented: bool = False
     needs_problems: bool = False
-    needs: tuple[str, ...] = ()
+    needs: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorTraits(Traits):
-    """Traits of an executor; see ``RegisterExecutor``."""
+    """Options of an executor; ``factory(settings, files)`` gets the recipe's section.
+
+    Attributes:
+        by_workers: ``executor.workers`` jobs run at once, so arms are trained in that many groups,
+            each on a base model that is loaded once. Otherwise every arm is a separate job.
+    """
 
     by_workers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LogReaderTraits(Traits):
-    """Traits of a log reader; see ``RegisterLogReader``."""
+    """Options of a reader of logged responses.
+
+    Attributes:
+        recognises: returns whether it can read a file or folder; readers of plugins are asked
+            before the bundled ones.
+        task: returns the task's name if the file contains it.
+    """
 
     recognises: Callable[[Path], bool] | None = None
     task: Callable[[Path], str] | None = None
 
 
-#: The traits class of each kind. A kind that is missing declares nothing.
+#: The class of each kind's options. A kind that is missing has none.
 TRAIT_CLASSES: Mapping[str, type[Traits]] = {
     "verifier": VerifierTraits,
     "selector": SelectorTraits,
@@ -138,9 +222,8 @@ class Registration:
         name: its name in recipes.
         plugin: the plugin's name.
         value: the registered function or class.
-        traits: its declarations, of the kind's class in ``TRAIT_CLASSES``.
-        source_root: the file or folder of the plugin's own code; empty if unknown.
-        code_hash: the hash of its plugin's file (``loading.py``); empty if it is bundled.
+        traits: its options, of the kind's class in ``TRAIT_CLASSES``.
+        code_hash: the hash of its plugin's code (``loading.hash_code``); empty if it is bundled.
     """
 
     kind: str
@@ -148,7 +231,6 @@ class Registration:
     plugin: str
     value: Callable[..., Any]
     traits: Traits = Traits()
-    source_root: str = ""
     code_hash: str = ""
 
     @property
@@ -157,13 +239,13 @@ class Registration:
         return (inspect.getdoc(self.value) or "").partition("\n")[0]
 
     def require_traits(self, traits_class: type[T]) -> T:
-        """Return its traits, typed as ``traits_class``.
+        """Return its options, typed as ``traits_class``.
 
         Raises:
             TypeError: they are of a different class, so it is of a different kind.
         """
         if not isinstance(self.traits, traits_class):
-            raise TypeError(f"{self.label} declares no {traits_class.__name__}")
+            raise TypeError(f"{self.label} has no {traits_class.__name__}")
         return self.traits
 
     @property
@@ -172,13 +254,6 @@ class Registration:
         hook = next(hook for hook, registered_kind in KINDS.items() if registered_kind == self.kind)
         return f"{self.kind} {self.name!r} (plugin {self.plugin}, hook {hook})"
 
-    def call_error(self, error: BaseException) -> PluginError:
-        """Build the error for an exception in the plugin's code; it names the line in that code."""
-        place = describe_plugin_line(error, self.source_root) or self._describe_definition(
-            self.value
-        )
-        return PluginError(f"{self.label} failed: {describe_error(error)}{place}")
-
     def contract_error(self, fault: str, function: object = None) -> PluginError:
         """Build the error for a result that breaks the contract.
 
@@ -186,125 +261,100 @@ class Registration:
             fault: what the plugin did and was expected to do: ``returned 3 examples, expected 4``.
             function: the function that returned the result; default: the registered value.
         """
-        definition = self._describe_definition(self.value if function is None else function)
-        return PluginError(f"{self.label} {fault}{definition}")
+        function = self.value if function is None else function
+        return PluginError(f"{self.label} {fault}{_describe_definition(function)}")
 
-    @staticmethod
-    def _describe_definition(function: object) -> str:
-        place = _find_definition(function)
-        return f"; it is defined at {place}" if place else ""
+    def check_result(self, result: Any, expected_type: Any, function: object = None) -> None:
+        """Check the type of a result, also of what it contains.
 
-    @contextlib.contextmanager
-    def wrap_errors(self) -> Iterator[Registration]:
-        """Turn exceptions that the plugin's code raises in this context into ``PluginError``.
-
-        A ``GapftError`` is raised unchanged, and so is an exception of a bundled plugin.
+        Args:
+            result: what the component returned.
+            expected_type: a type that pydantic can check, strictly.
+            function: the function that returned it; default: the registered value.
 
         Raises:
-            PluginError: the code of a plugin that is not bundled raised an exception.
+            PluginError: the result is of a different type.
+        """
+        if fault := find_type_fault(result, expected_type):
+            raise self.contract_error(f"returned a wrong result: {fault}", function)
+
+    @contextlib.contextmanager
+    def wrap_errors(self, place: str = "") -> Iterator[Registration]:
+        """Add a note with the component's name to exceptions that its code raises.
+
+        A ``GapftError`` is raised unchanged.
+
+        Args:
+            place: what the component was working on, for the note.
+
+        Raises:
+            RuntimeError: the code tried to end the process.
         """
         try:
             yield self
         except GapftError:
             raise
-        except FAULTS as error:
-            if self.plugin.startswith(_BUNDLED) and isinstance(error, Exception):
-                raise
-            raise self.call_error(error) from error
+        except SystemExit as error:
+            exit_error = RuntimeError(f"the plugin called sys.exit({error.code!r})")
+            exit_error.add_note(self._build_note(place))
+            raise exit_error from error
+        except Exception as error:
+            error.add_note(self._build_note(place))
+            raise
+
+    def _build_note(self, place: str) -> str:
+        work = f" for {place}" if place else ""
+        return f"Raised by {self.label}{work}{_describe_definition(self.value)}"
 
 
-class PluginObject:
-    """An object that a plugin made, with the plugin's registration (``owner``) for messages."""
+def find_type_fault(value: Any, expected_type: Any) -> str:
+    """Describe why a value, or what it contains, is not of a type; return ``""`` if it is.
 
-    def __init__(self, wrapped: Any, owner: Registration) -> None:
-        self._wrapped = wrapped
-        self.owner = owner
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._wrapped, name)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        getattr(self._wrapped, "close", lambda: None)()
-
-
-def find_owner(kind: str, plugin_object: object) -> Registration:
-    """Return an object's registration; build one from its class if it has none."""
-    if isinstance(plugin_object, PluginObject):
-        return plugin_object.owner
-    object_class = type(plugin_object)
-    return Registration(kind, object_class.__qualname__, object_class.__module__, object_class)
-
-
-def find_source_root(plugin: object) -> str:
-    """Find the folder (package) or file (single module) of a plugin's own code."""
-    module = plugin if isinstance(plugin, ModuleType) else sys.modules.get(type(plugin).__module__)
-    if module is None:
-        return ""
-    package = sys.modules.get((module.__package__ or "").partition(".")[0])
-    folders = list(getattr(package, "__path__", ()))
-    if folders and not module.__name__.startswith(_BUNDLED):
-        return str(folders[0])
-    return getattr(module, "__file__", None) or ""
-
-
-def describe_plugin_line(error: BaseException, source_root: str) -> str:
-    """Describe the last traceback line in the plugin's own code, to append to a message."""
-    if not source_root:
-        return ""
-    places = [
-        f"; at {frame.f_code.co_filename}, line {line}"
-        for frame, line in traceback.walk_tb(error.__traceback__)
-        if Path(source_root) in (path := Path(frame.f_code.co_filename), *path.parents)
-    ]
-    return places[-1] if places else ""
-
-
-def _find_definition(thing: Any) -> str:
-    """Describe where a function or class is defined; empty if it is not Python code."""
+    Args:
+        value: any value.
+        expected_type: a type that pydantic can check. The check is strict, also in dataclasses.
+    """
     try:
-        thing = inspect.unwrap(thing)
-        code = getattr(getattr(thing, "__func__", thing), "__code__", None)
-        if code is not None:
-            return f"{code.co_filename}, line {code.co_firstlineno}"
-        object_class = thing if inspect.isclass(thing) else type(thing)
-        return (
-            f"{inspect.getsourcefile(object_class)}, line {inspect.getsourcelines(object_class)[1]}"
-        )
-    except (OSError, TypeError, ValueError):
+        _build_adapter(expected_type).validate_python((value,))
+    except ValidationError as error:
+        fault = error.errors()[0]
+        return describe_fault(fault, fault["loc"][1:])
+    return ""
+
+
+@cache
+def _build_adapter(expected_type: Any) -> TypeAdapter[Any]:
+    config = ConfigDict(strict=True, revalidate_instances="always", allow_inf_nan=False)
+    return TypeAdapter(tuple[expected_type], config=config)  # pydantic ignores a dataclass's config
+
+
+def _describe_definition(component: Any) -> str:
+    """Describe where a function or class is defined; empty if it is not Python code."""
+    component = inspect.unwrap(component)
+    if not (inspect.isroutine(component) or inspect.isclass(component)):
+        component = type(component)
+    try:
+        _, line = inspect.getsourcelines(component)
+        return f"; it is defined at {inspect.getsourcefile(component)}, line {line}"
+    except (OSError, TypeError):
         return ""
-
-
-#: The name of a ``**`` parameter whose keywords a function ignores: they are not its settings.
-_IGNORED_KEYWORDS = "_"
 
 
 def find_setting_fault(
     function: Callable[..., Any], arguments: Mapping[str, Any], positional_count: int = 0
 ) -> str:
-    """Describe a wrong keyword in a call ``function(**arguments)``; return ``""`` if there is none.
+    """Describe why a call ``function(..., **arguments)`` is impossible; ``""`` if it is possible.
 
     Args:
-        function: the function to call. One with ``**options`` accepts every keyword; ``**_`` does
-            not count.
+        function: the function to call.
         arguments: the keywords and their values.
         positional_count: the number of arguments that the caller passes by position.
     """
-    parameters = list(inspect.signature(function).parameters.values())
-    ordered = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    positional = [p for p in parameters if p.kind in ordered][:positional_count]
-    parameters = [p for p in parameters if p not in positional]
-    keyword_parameters = [
-        p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
-    ]
-    known_names = [p.name for p in keyword_parameters]
-    accepts_any = any(p.kind is p.VAR_KEYWORD and p.name != _IGNORED_KEYWORDS for p in parameters)
-    for key in arguments:
-        if key not in known_names and not accepts_any:
-            return f"unknown key {key!r}; {did_you_mean(str(key), known_names)}"
-    for parameter in keyword_parameters:
-        if parameter.default is parameter.empty and parameter.name not in arguments:
-            return f"the key {parameter.name!r} is missing"
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*[None] * positional_count, **arguments)
+    except TypeError as error:
+        names = [*signature.parameters][positional_count:]
+        unknown_name = next((name for name in arguments if name not in names), "")
+        return f"{error}; {did_you_mean(unknown_name, names)}"
     return ""

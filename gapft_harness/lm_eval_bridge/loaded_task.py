@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from gapft_harness.core.identities import (
 )
 from gapft_harness.core.records import Decoding, Gold, Problem, Turn
 from gapft_harness.core.streams import derive_key
-from gapft_harness.hooks.protocols import Verifier
+from gapft_harness.hooks.judge import Judge
 from gapft_harness.lm_eval_bridge.benchmarks.splits import PublishedCounts, Splits
 from gapft_harness.lm_eval_bridge.fewshot import (
     OrderFreeExamples,
@@ -35,7 +34,6 @@ from gapft_harness.lm_eval_bridge.task_file.faults import describe_task
 from gapft_harness.lm_eval_bridge.task_file.settings import Episode, build_greedy_decoding
 from gapft_harness.lm_eval_bridge.task_file.templates import use_compiled_templates
 from gapft_harness.recipe.sections import Search
-from gapft_harness.verification.judging import check_golds, verify_unique
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,12 +215,11 @@ class LoadedTask:
         """Return a problem's prompt without few-shot examples."""
         return self._questions.get(problem.prompt, problem.prompt)
 
-    def check_golds(self, verifier: Verifier, split: str) -> None:
+    def check_golds(self, judge: Judge, split: str) -> None:
         """Check all gold answers of a split, and the answers in few-shot examples.
 
         Args:
-            verifier: the verifier of the recipe, which may differ from the task's own; its
-                optional method ``check_gold`` is called (see ``judging.check_golds``).
+            judge: the verifier of the recipe, which may differ from the task's own.
             split: ``pool``, ``audit`` or ``calibration``; read if necessary.
 
         Raises:
@@ -235,9 +232,9 @@ class LoadedTask:
                 "audit": self.read_audit,
                 "calibration": self.read_validation,
             }[split]()
-        check_golds(verifier, self._golds[split])
+        judge.check_golds(self._golds[split])
         if isinstance(self._task, GapTask) and self._task.config.num_fewshot:
-            check_examples(self._task, partial(verify_unique, verifier))
+            check_examples(self._task, judge.verify)
 
     def build_decoding(self, search: Search | None = None) -> Decoding:
         """Build the settings of the greedy decode: the task's length limit and stop strings.

@@ -101,10 +101,10 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
             UserError: unknown verifier or parameter, an invalid gold answer, or few-shot examples
                 that the verifier does not pass. All before anything is generated.
         """
-        judge = self.judge
+        judge = self.judge.judge
         needs_golds = not self.is_predict_only  # --predict_only needs no gold answer
         if needs_golds and self.config.num_fewshot:
-            check_examples(self, judge.judge)
+            check_examples(self, judge.verify)
         super().build_all_requests(**options)
         if needs_golds:
             judge.check_golds(self._iterate_golds())

@@ -6,8 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.hooks.protocols import RegisterLogReader
-from gapft_harness.hooks.specs import hookimpl
+from gapft_harness.hooks.specs import Register, hookimpl
 from gapft_harness.outcomes.every_eval_ever import find_every_eval_ever_task, read_every_eval_ever
 from gapft_harness.outcomes.inspect_logs import find_inspect_task, is_inspect_log, read_inspect
 from gapft_harness.outcomes.json_lines import read_json_lines
@@ -22,7 +21,7 @@ _KEYS = ("resps", "text", "evaluation_id")
 
 
 @hookimpl
-def register_log_readers(register: RegisterLogReader) -> None:
+def register_log_readers(register: Register) -> None:
     """Register the bundled formats."""
     register(LM_EVAL, read_lm_eval_log, recognises=partial(_has_key, "resps"))
     register("jsonl", read_json_lines, recognises=partial(_has_key, "text"))

@@ -80,7 +80,7 @@ def find_selector(
         UserError: the selector is unknown, or does not take these parameters, or an own n or k.
     """
     settings = recipe.conditions[condition]
-    select, entry = plugins.find_selector(settings.selector)
+    entry = plugins.get("selector", settings.selector)
     if fault := find_setting_fault(
         entry.value, settings.params, positional_count=_POSITIONAL_COUNT
     ):
@@ -93,4 +93,4 @@ def find_selector(
             f"key {f'conditions.{condition}.n'!r}: selector {settings.selector!r} has its own "
             "budget; remove n"
         )
-    return partial(select, **settings.params) if settings.params else select, entry
+    return partial(entry.value, **settings.params) if settings.params else entry.value, entry

@@ -7,8 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter
-from pydantic_core import PydanticKnownError
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
 
 from gapft_harness.core.records import SOURCE
 from gapft_harness.recipe.sections import RecipeSection, Slots
@@ -139,28 +138,26 @@ def select_conditions(value: Any, names: Sequence[str]) -> list[Any]:
     return [{name: conditions[name]} if conditions.get(name) else name for name in names]
 
 
-def _parse_conditions(value: Any) -> Mapping[str, Condition]:
+def _complete_settings(value: Any) -> Any:
+    """Convert conditions to a mapping, and set each selector that is not set."""
     content = convert_to_mapping(value)
-    if isinstance(content, list | tuple):
-        if not all(
-            isinstance(item, str) or (isinstance(item, dict) and len(item) == 1) for item in content
-        ):
-            raise ValueError("expected names, or a mapping from one name to its settings")
-        raise ValueError(f"contains a duplicate: {list(content)}")
     if not isinstance(content, Mapping):
-        raise PydanticKnownError("list_type")
-    if not content:
-        context = {"field_type": "List", "min_length": 1, "actual_length": 0}
-        raise PydanticKnownError("too_short", context)
-    complete = {
+        raise ValueError("expected distinct names, or a mapping from names to their settings")
+    return {
         name: {"selector": name, **(settings or {})}
         if settings is None or isinstance(settings, Mapping)
         else settings
         for name, settings in content.items()
     }
-    conditions = _CONDITIONS.validate_json(json.dumps(complete), strict=True)
+
+
+def _check_names(conditions: Mapping[str, Condition]) -> Mapping[str, Condition]:
+    """Check the names of conditions, which become file names (``run_directory/layout.py``)."""
+    if not conditions:
+        raise ValueError("expected at least one condition")
     for name, condition in conditions.items():
-        if condition.dump_settings(name) and (not _NAME.fullmatch(name) or name == SOURCE):
+        is_named_by_user = bool(condition.dump_settings(name))
+        if "/" in name or (is_named_by_user and (not _NAME.fullmatch(name) or name == SOURCE)):
             raise ValueError(
                 f"{name!r} cannot name a condition; expected letters, digits, '.', '_' and '-', "
                 f"but not {SOURCE!r}, the model before training"
@@ -174,9 +171,10 @@ def _dump_conditions(conditions: Mapping[str, Condition]) -> list[str] | dict[st
     return settings if any(settings.values()) else list(settings)
 
 
-_CONDITIONS = TypeAdapter(dict[str, Condition])
-
 #: Conditions by name, in the recipe's order.
 Conditions = Annotated[
-    Mapping[str, Condition], PlainValidator(_parse_conditions), PlainSerializer(_dump_conditions)
+    Mapping[str, Condition],
+    BeforeValidator(_complete_settings),
+    AfterValidator(_check_names),
+    PlainSerializer(_dump_conditions),
 ]

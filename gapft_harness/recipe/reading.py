@@ -12,13 +12,12 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from gapft_harness.core.credentials import refuse_credentials
 from gapft_harness.core.errors import UserError, describe_error
 from gapft_harness.core.text import decode, describe_read_error
 from gapft_harness.recipe.conditions import convert_to_mapping
-from gapft_harness.recipe.messages import build_recipe_error, iterate_keys
+from gapft_harness.recipe.messages import build_recipe_error, find_origin, iterate_keys
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.recipe.sections import Training
 
@@ -176,25 +175,13 @@ def check_recipe(content: dict[str, Any], source: str, settings: Sequence[Settin
             raise build_recipe_error(
                 error, condition.training, Training, source, options, prefix
             ) from error
-    if faults := recipe.find_condition_faults():
-        details = [
-            InitErrorDetails(
-                type=PydanticCustomError("value_error", "{fault}", {"fault": fault}),
-                loc=key,
-                input=_find_value(content, key),
-            )
-            for key, fault in faults.items()
-        ]
-        validation_error = ValidationError.from_exception_data("Recipe", details)
-        raise build_recipe_error(validation_error, content, Recipe, source, options)
+    faults = [
+        f"{find_origin(key, source, options, is_joint=True)}: key {key!r}: {fault}"
+        for key, fault in recipe.find_condition_faults().items()
+    ]
+    if faults:
+        raise UserError("\n".join(faults))
     return recipe
-
-
-def _find_value(content: Any, key: Sequence[str]) -> Any:
-    """Return the value at a key of a recipe's raw content."""
-    for part in key:
-        content = content.get(part) if isinstance(content, dict) else None
-    return content
 
 
 def _key_conditions(content: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.hooks.manager import Plugins, load_plugins
@@ -119,7 +119,7 @@ class Recipe(RecipeSection):
         None, description="accelerate's tracker that logs every training"
     )
     statistics: Statistics = Field(default_factory=Statistics)
-    paper: Mapping[str, Mapping[str, float]] = Field(
+    paper: Annotated[Mapping[str, Mapping[str, float]], AfterValidator(check_figures)] = Field(
         default_factory=dict,
         description="figures that a paper prints for this run, by its tables; the search is "
         "compared with them before anything is trained: see "
@@ -136,25 +136,6 @@ class Recipe(RecipeSection):
         if len(set(values)) != len(values):
             raise ValueError(f"contains a duplicate: {list(values)}")
         return values
-
-    @field_validator("conditions")
-    @classmethod
-    def _check_condition_names(cls, conditions: Mapping[str, Condition]) -> Mapping[str, Condition]:
-        """Check the names of conditions, which become file names (``run_directory/layout.py``)."""
-        for name in conditions:
-            if "/" in name:
-                raise ValueError(
-                    f"{name!r} contains /, but conditions name files, where / separates folders; "
-                    "register the selector under another name"
-                )
-        return conditions
-
-    @field_validator("paper")
-    @classmethod
-    def _check_figures(
-        cls, tables: Mapping[str, Mapping[str, float]]
-    ) -> Mapping[str, Mapping[str, float]]:
-        return check_figures(tables)
 
     @property
     def calibration(self) -> int | Literal["validation"] | None:
@@ -223,16 +204,16 @@ class Recipe(RecipeSection):
         names = {name for name, field in fields if mark in field.metadata}
         return self.model_dump(mode="json", include=names)
 
-    def find_condition_faults(self) -> dict[tuple[str, ...], str]:
-        """Find contradictions in the settings of conditions; return a description by key path."""
-        faults: dict[tuple[str, ...], str] = {}
+    def find_condition_faults(self) -> dict[str, str]:
+        """Find contradictions in the settings of conditions; return a description by dotted key."""
+        faults: dict[str, str] = {}
         for name, condition in self.conditions.items():
-            key = ("conditions", name, "training") if condition.training else ("training",)
+            key = f"conditions.{name}.training" if condition.training else "training"
             if fault := self._find_training_fault(name):
                 faults.setdefault(key, fault)
             if condition.k is not None and condition.k > self.search.k:
-                faults["conditions", name, "k"] = (
-                    f"must be at most search.k, which is {self.search.k}"
+                faults[f"conditions.{name}.k"] = (
+                    f"must be at most search.k, which is {self.search.k}; found {condition.k}"
                 )
         return faults
 

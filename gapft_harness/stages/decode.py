@@ -37,7 +37,6 @@ from gapft_harness.stages.descriptions import (
     describe_sampler,
     describe_sampling_machine,
     describe_verifier,
-    hash_code,
     select_reported_model,
 )
 from gapft_harness.stages.generation.chunks import (
@@ -49,7 +48,6 @@ from gapft_harness.stages.generation.chunks import (
 )
 from gapft_harness.stages.generation.generation import Decodes, generate_and_judge
 from gapft_harness.stages.integrity.same_search import require_same_source
-from gapft_harness.verification.judging import closing_verifier
 
 #: What sampler and verifier depend on besides the recipe: parts of their descriptions, by kind.
 Machine = Mapping[str, Mapping[str, Any]]
@@ -78,9 +76,8 @@ def _describe_machine(
     Returns:
         The descriptions for the keys of ``sampler`` and ``verifier``.
     """
-    verifier = plugins.create_verifier(task["verifier"], task["verifier_params"])
-    with closing_verifier(verifier):
-        judging = describe_judging_machine(verifier)
+    with plugins.create_verifier(task["verifier"], task["verifier_params"]) as judge:
+        judging = describe_judging_machine(judge)
     is_loaded = plugins.has("sampler", backend)  # a verification does without
     sampling = describe_sampling_machine(plugins.get("sampler", backend)) if is_loaded else {}
     return {"sampler": sampling, "verifier": judging}
@@ -211,10 +208,7 @@ class DecodeBuilder:
                 "verifier": self.select_settings("verifier", verifier),
             },
             inputs=inputs,
-            code={
-                "sampler": hash_code(sampler["code"]),
-                "verifier": hash_code(verifier["code"]),
-            },
+            code={"sampler": sampler["code"], "verifier": verifier["code"]},
             machine=self.machine,
             operational={
                 **self.operational,
@@ -245,8 +239,8 @@ class DecodeBuilder:
     def verifier(self) -> dict[str, Any]:
         """The description of the verifier, for keys."""
         name, params = self.task["verifier"], self.task["verifier_params"]
-        with closing_verifier(self.plugins.create_verifier(name, params)) as verifier:
-            described = describe_verifier(self.task, self.plugins, verifier)
+        with self.plugins.create_verifier(name, params) as judge:
+            described = describe_verifier(self.task, self.plugins, judge)
         return {**described, **self.machine["verifier"]}
 
     def select_settings(self, kind: str, described: Mapping[str, Any]) -> dict[str, Any]:
@@ -353,7 +347,7 @@ def decode(
                 SamplerSettings(**sampler_settings), loaded
             ),
             require_same_model=require_model,
-            verifier=plugins.create_verifier(verifier["name"], verifier_params),
+            judge=plugins.create_verifier(verifier["name"], verifier_params),
             progress=progress,
         )
 

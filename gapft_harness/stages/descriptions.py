@@ -10,16 +10,15 @@ from typing import Any
 
 from gapft_harness.core.digests import hash_file
 from gapft_harness.core.extras import find_version
-from gapft_harness.core.identities import content_hash
 from gapft_harness.core.numerics import ALL_GPUS, VISIBLE_GPUS, describe_environment
 from gapft_harness.core.records import Adapter
 from gapft_harness.core.weights import find_model_files, find_weights_folder, weights_hash
 from gapft_harness.engine.outputs import NOT_HERE
 from gapft_harness.engine.store import read_json
-from gapft_harness.hooks.checked import check_facts
+from gapft_harness.hooks.judge import Judge
 from gapft_harness.hooks.manager import Plugins
-from gapft_harness.hooks.protocols import SamplerSettings, Verifier
-from gapft_harness.hooks.registration import Registration, SamplerTraits, find_owner
+from gapft_harness.hooks.protocols import SamplerSettings
+from gapft_harness.hooks.registration import Registration, SamplerTraits
 from gapft_harness.recipe.recipe import select_fixed_args
 from gapft_harness.version import __version__
 
@@ -81,7 +80,7 @@ def describe_sampler(
             adapter_parts["arm"] = adapter.arm.name  # may depend on the arm's name
     return {
         **described,
-        "code": describe_code(entry),
+        "code": entry.code_hash,
         "arguments": {key: describe_argument(value) for key, value in arguments.items()},
         "adapter": adapter_parts,
         **describe_sampling_machine(entry),
@@ -106,56 +105,30 @@ def describe_adapter(folder: Path) -> dict[str, Any]:
     }
 
 
-def describe_verifier(
-    task: Mapping[str, Any], plugins: Plugins, verifier: Verifier
-) -> dict[str, Any]:
+def describe_verifier(task: Mapping[str, Any], plugins: Plugins, judge: Judge) -> dict[str, Any]:
     """Describe the inputs of verdicts, of solved problems and of feedback.
 
     Args:
         task: the task's facts.
         plugins: the plugins with the verifier.
-        verifier: the verifier, whose description the run records as ``judged_by``.
+        judge: the verifier, whose description the run records as ``judged_by``.
     """
     return {
         "name": task["verifier"],
         "parameters": describe_argument(task["verifier_params"]),
-        "code": describe_code(plugins.get("verifier", task["verifier"])),
-        **describe_judging_machine(verifier),
+        "code": plugins.get("verifier", task["verifier"]).code_hash,
+        **describe_judging_machine(judge),
     }
 
 
-def read_description(verifier: Verifier) -> dict[str, Any]:
-    """Return a verifier's own description; empty for most."""
-    describe = getattr(verifier, "describe", None)
-    if describe is None:
-        return {}
-    owner = find_owner("verifier", verifier)
-    with owner.wrap_errors():
-        facts = describe()
-    return check_facts(owner, facts, "a description", describe)
-
-
-def describe_judging_machine(verifier: Verifier) -> dict[str, Any]:
+def describe_judging_machine(judge: Judge) -> dict[str, Any]:
     """Describe what verdicts depend on besides the verifier, its parameters and its code."""
     return {
-        "describes": read_description(verifier),
+        "describes": judge.describe(),
         "libraries": describe_libraries(_JUDGING_LIBRARIES),
         "python": ".".join(platform.python_version_tuple()[:2]),
         "gapft-harness": __version__,  # bundled verifiers have no code hash
     }
-
-
-def describe_code(entry: Registration) -> Any:
-    """Describe a plugin's code: the hash of its file, or of all files of a package."""
-    source_root = Path(entry.source_root)
-    if not entry.code_hash or not source_root.is_dir():
-        return entry.code_hash
-    return {"file": entry.code_hash, "package": _describe_folder(source_root)}
-
-
-def hash_code(code: Any) -> Any:
-    """Return the hash of what ``describe_code`` returned."""
-    return code if isinstance(code, str) or code == NOT_HERE else content_hash(code)
 
 
 def _describe_folder(folder: Path) -> dict[str, str]:

@@ -12,9 +12,8 @@ from gapft_harness.core.files import sha256
 from gapft_harness.core.identities import content_hash
 from gapft_harness.core.records import SOURCE, Gold
 from gapft_harness.engine.planner import Planner
-from gapft_harness.hooks.checked import find_answer_reader
+from gapft_harness.hooks.judge import Judge
 from gapft_harness.hooks.manager import Plugins
-from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory, list_arms
 from gapft_harness.run_directory.facts import ReportFacts
@@ -27,7 +26,6 @@ from gapft_harness.stages.experiment import (
 )
 from gapft_harness.stages.experiment.stage import build_view
 from gapft_harness.stages.steps import list_audit_steps, list_training_steps, require_current
-from gapft_harness.verification.judging import closing_verifier, judge_once_each, verify_unique
 
 if TYPE_CHECKING:
     import numpy as np
@@ -185,12 +183,13 @@ def judge_by_other_rule(inputs: ReportInputs, plugins: Plugins) -> OtherRule:
     decodes = [inputs.audit.deployed, *(arm.deployed for arm in inputs.arms)]
     golds = list(map(json.loads, inputs.audit.golds))
     texts = [text for item in decodes for text in item.texts]
-    with closing_verifier(plugins.create_verifier(rule.name, rule.params)) as verifier:
-        verdicts = verify_unique(verifier, texts, golds * len(decodes))
+    with plugins.create_verifier(rule.name, rule.params) as judge:
+        verdicts = judge.verify(texts, golds * len(decodes))
     status_codes = codes([v.status for v in verdicts]).reshape(len(decodes), -1)
     names = [SOURCE, *(item.arm.name for item in inputs.arms)]
-    with closing_verifier(plugins.create_verifier(name, params)) as verifier:
-        answer_codes, has_openings = _read_answers(verifier, texts, golds * len(decodes))
+    with plugins.create_verifier(name, params) as judge:
+        answer_codes = _read_answers(judge, texts, golds * len(decodes))
+        has_openings = judge.reads_answers and judge.reads_openings
     answers = answer_codes.reshape(len(decodes), -1) if len(answer_codes) else ()
     return OtherRule(
         rule.name,
@@ -202,27 +201,22 @@ def judge_by_other_rule(inputs: ReportInputs, plugins: Plugins) -> OtherRule:
     )
 
 
-def _read_answers(
-    verifier: Verifier, texts: Sequence[str], golds: Sequence[Gold]
-) -> tuple[NDArray[np.uint8], bool]:
-    """Code the answers that the run's own rule reads; also return whether it reads openings."""
+def _read_answers(judge: Judge, texts: Sequence[str], golds: Sequence[Gold]) -> NDArray[np.uint8]:
+    """Code the answers that the run's own rule reads; empty if it reads none."""
     import numpy as np
 
     from gapft_harness.report.reading.audits import INVALID, OPENS_RIGHT, VALID
 
-    answers = find_answer_reader(verifier)
-    if answers is None:
-        return np.zeros(0, dtype=np.uint8), False
-    opening = getattr(verifier, "opening", None)
-
-    def code(text: str, gold: Gold, answer: str | None) -> int:
-        right = gold.get("answer") if isinstance(gold, Mapping) else gold
-        if answer is not None:
-            return VALID
-        opens = callable(opening) and opening(text, gold) == right
-        return OPENS_RIGHT if opens else INVALID
-
-    def read(texts: Sequence[str], golds: Sequence[Gold]) -> list[int]:
-        return list(map(code, texts, golds, answers.read(texts, golds)))
-
-    return np.array(judge_once_each(read, texts, golds), dtype=np.uint8), callable(opening)
+    if not judge.reads_answers:
+        return np.zeros(0, dtype=np.uint8)
+    answer_codes = [
+        INVALID if answer is None else VALID for answer in judge.read_answers(texts, golds)
+    ]
+    if judge.reads_openings:
+        invalid = [place for place, code in enumerate(answer_codes) if code == INVALID]
+        openings = judge.read_openings([texts[i] for i in invalid], [golds[i] for i in invalid])
+        for place, opening in zip(invalid, openings, strict=True):
+            gold = golds[place]
+            if opening == (gold.get("answer") if isinstance(gold, Mapping) else gold):
+                answer_codes[place] = OPENS_RIGHT
+    return np.array(answer_codes, dtype=np.uint8)

@@ -12,8 +12,9 @@ from typing import Any
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.processes import Closing
 from gapft_harness.core.records import Gold
+from gapft_harness.hooks.judge import Judge
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.hooks.protocols import TaskVerifier, Verifier
+from gapft_harness.hooks.protocols import TaskVerifier
 from gapft_harness.recipe.sections import Grpo
 from gapft_harness.verification.pool import WorkerPool
 
@@ -77,7 +78,7 @@ class Rewards(Closing):
         self._pool.close()
 
 
-_verifier: list[Verifier] = []
+_verifier: list[Judge] = []
 
 
 def load(files: Sequence[str], name: str, params: Mapping[str, Any]) -> None:

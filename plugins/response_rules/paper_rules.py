@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gapft_harness.api import RegisterResponseRule, Response, UserError, hookimpl
+from gapft_harness.api import Register, Response, UserError, hookimpl
 
 
 def shortest(passing: Sequence[Response]) -> Response:
@@ -27,7 +27,7 @@ def first(passing: Sequence[Response]) -> Response:
 
 
 @hookimpl
-def register_response_rules(register: RegisterResponseRule) -> None:
+def register_response_rules(register: Register) -> None:
     """Register both rules."""
     register("shortest", shortest)
     register("first", first)

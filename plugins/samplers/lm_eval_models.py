@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gapft_harness.api import (
     Adapter,
     Problem,
-    RegisterSampler,
+    Register,
     Sampler,
     SamplerSettings,
     hookimpl,
@@ -34,14 +34,14 @@ def hf(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
 
 def check_hf(settings: SamplerSettings) -> None:
     """Raise ``UserError`` for arguments that lm-eval's ``hf`` model does not take."""
-    from gapft_harness.api import check_hf_arguments
+    from gapft_harness.lm_eval_bridge.samplers.hf import check_arguments as check_hf_arguments
 
     check_hf_arguments(settings.model_args)
 
 
 def has_chat_template_of_model(settings: SamplerSettings) -> bool:
     """Return whether the tokenizer of an engine's model has a chat template."""
-    from gapft_harness.api import has_chat_template
+    from gapft_harness.lm_eval_bridge.samplers.retokenizer import has_chat_template
 
     return has_chat_template(settings)
 
@@ -54,46 +54,46 @@ def hf_has_chat_template(settings: SamplerSettings) -> bool:
 
 def vllm(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
     """Create a sampler on lm-eval's own ``vllm`` model; adapters are served, not merged."""
-    from gapft_harness.api import prepare_vllm
+    from gapft_harness.lm_eval_bridge.samplers.vllm.process import prepare_process as prepare_vllm
 
     # Before anything imports vllm: it reads its environment variables once.
     prepare_vllm(settings.threads)
-    from gapft_harness.api import VllmSampler
+    from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
 
     return VllmSampler(settings, adapter)
 
 
 def server(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
     """Create a sampler on an OpenAI-compatible server: one seed per sample, with retries."""
-    from gapft_harness.api import ServerSampler
+    from gapft_harness.lm_eval_bridge.samplers.server.sampler import ServerSampler
 
     return ServerSampler(settings, adapter)
 
 
 def check_server(settings: SamplerSettings) -> None:
     """Raise ``UserError`` for wrong arguments, or if the server does not list the model."""
-    from gapft_harness.api import find_model
+    from gapft_harness.lm_eval_bridge.samplers.server.sampler import find_model
 
     find_model(settings)
 
 
 def server_has_chat_template(settings: SamplerSettings) -> bool:
     """Return whether a server's prompts are chats if the recipe does not decide it."""
-    from gapft_harness.api import renders_chats
+    from gapft_harness.lm_eval_bridge.samplers.server.sampler import renders_chats
 
     return renders_chats(settings)
 
 
 def dummy(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
     """Create a sampler on lm-eval's ``dummy`` model: one constant response, no weights."""
-    from gapft_harness.api import dummy_sampler
+    from gapft_harness.lm_eval_bridge.samplers.text import dummy_sampler
 
     return dummy_sampler(settings, adapter)
 
 
 def count_prompt_tokens(settings: SamplerSettings, problems: Sequence[Problem]) -> Sequence[int]:
     """Count the tokens of each problem's prompt with the model's tokenizer alone."""
-    from gapft_harness.api import prompt_lengths
+    from gapft_harness.lm_eval_bridge.samplers.retokenizer import prompt_lengths
 
     return prompt_lengths(settings, problems)
 
@@ -106,7 +106,7 @@ def count_server_prompt_tokens(
 
 
 @hookimpl
-def register_samplers(register: RegisterSampler) -> None:
+def register_samplers(register: Register) -> None:
     """Register each sampler under lm-eval's name of the model."""
     register(
         "hf", hf, check=check_hf, start_tokens=True, prompt_lengths=count_prompt_tokens,

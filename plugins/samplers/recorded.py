@@ -19,26 +19,25 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.api import (
-    FINISH_REASONS,
     GREEDY,
     Adapter,
     Arm,
     Decoding,
     Generated,
     Generation,
-    RegisterSampler,
-    ReportGeneration,
+    Register,
     Request,
     Sampler,
     SamplerSettings,
     UserError,
-    did_you_mean,
     hookimpl,
-    parse_object,
-    read_lines,
-    replace_surrogates,
-    sha256,
 )
+from gapft_harness.core.errors import did_you_mean
+from gapft_harness.core.files import sha256
+from gapft_harness.core.json_values import parse_object
+from gapft_harness.core.records import FINISH_REASONS
+from gapft_harness.core.text import read_lines, replace_surrogates
+from gapft_harness.hooks.protocols import ReportGeneration
 
 _KEYS = frozenset(
     {"id", "prompt", "index", "attempt", "text", "condition", "seed", "finish_reason", "passed"}
@@ -263,7 +262,7 @@ def _shorten(value: Any) -> str:
 
 
 @hookimpl
-def register_samplers(register: RegisterSampler) -> None:
+def register_samplers(register: Register) -> None:
     """Register ``recorded``."""
     register(
         "recorded",
@@ -276,7 +275,7 @@ def register_samplers(register: RegisterSampler) -> None:
 
 def has_chat_template_of_model(settings: SamplerSettings) -> bool:
     """Return whether the tokenizer that computes the ids has a chat template."""
-    from gapft_harness.api import has_chat_template
+    from gapft_harness.lm_eval_bridge.samplers.retokenizer import has_chat_template
 
     return has_chat_template(settings)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gapft_harness.api import Evidence, Pool, RegisterSelector, Stream, UserError, hookimpl
+from gapft_harness.api import Evidence, Pool, Register, Stream, UserError, hookimpl
 from gapft_harness.plugins.selectors.exchange import count_supervised_tokens
 
 
@@ -88,7 +88,7 @@ def _sort_by_id(half: Sequence[Evidence]) -> tuple[Evidence, ...]:
 
 
 @hookimpl
-def register_selectors(register: RegisterSelector) -> None:
+def register_selectors(register: Register) -> None:
     """Register both selectors."""
     register("diffuse", diffuse)
     register("concentrated", concentrated, repeats=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gapft_harness.api import Evidence, Pool, RegisterSelector, Stream, hookimpl
+from gapft_harness.api import Evidence, Pool, Register, Stream, hookimpl
 
 
 def gapft(pool: Pool, n: int, rng: Stream) -> Sequence[Evidence]:
@@ -48,7 +48,7 @@ def all_verified(pool: Pool, n: int, rng: Stream) -> Sequence[Evidence]:
 
 
 @hookimpl
-def register_selectors(register: RegisterSelector) -> None:
+def register_selectors(register: Register) -> None:
     """Register the selectors of this file."""
     register("gapft", gapft)
     register("uniform", uniform)

@@ -10,17 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from gapft_harness.api import (
-    Evidence,
-    Pool,
-    RegisterSelector,
-    Stream,
-    UserError,
-    gold_answer,
-    gold_fault,
-    hookimpl,
-    is_answer_alone,
-)
+from gapft_harness.api import Evidence, Pool, Register, Stream, UserError, hookimpl
+from gapft_harness.core.golds import gold_answer, gold_fault, is_answer_alone
 
 
 def gold_labels(pool: Pool, n: int, rng: Stream, answer_only: bool = True) -> Sequence[Evidence]:
@@ -94,6 +85,6 @@ def _no_bare_answer_error(target: Evidence) -> UserError:
 
 
 @hookimpl
-def register_selectors(register: RegisterSelector) -> None:
+def register_selectors(register: Register) -> None:
     """Register the selector."""
     register("gold_labels", gold_labels, responses="borrowed", check_gold=gold_fault)

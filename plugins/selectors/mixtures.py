@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gapft_harness.api import Evidence, Pool, RegisterSelector, Stream, UserError, hookimpl
+from gapft_harness.api import Evidence, Pool, Register, Stream, UserError, hookimpl
 
 
 def gapft_with_replay(pool: Pool, n: int, rng: Stream, share: float = 0.25) -> Sequence[Evidence]:
@@ -34,6 +34,6 @@ def gapft_with_replay(pool: Pool, n: int, rng: Stream, share: float = 0.25) -> S
 
 
 @hookimpl
-def register_selectors(register: RegisterSelector) -> None:
+def register_selectors(register: Register) -> None:
     """Register the selector."""
     register("gapft_with_replay", gapft_with_replay)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from gapft_harness.api import Evidence, Pool, RegisterSelector, Stream, UserError, hookimpl
+from gapft_harness.api import Evidence, Pool, Register, Stream, UserError, hookimpl
 
 
 def search_depth(pool: Pool, n: int, rng: Stream, k: int) -> Sequence[Evidence]:
@@ -123,7 +123,7 @@ def find_same_as_inclusion(
 
 
 @hookimpl
-def register_selectors(register: RegisterSelector) -> None:
+def register_selectors(register: Register) -> None:
     """Register both selectors."""
     register("search_depth", search_depth, same_as=find_same_as_depth)
     register("randomized_inclusion", randomized_inclusion, same_as=find_same_as_inclusion)

@@ -10,15 +10,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from gapft_harness.api import (
-    Evidence,
-    Pool,
-    RegisterSelector,
-    Stream,
-    UserError,
-    gold_fault,
-    hookimpl,
-)
+from gapft_harness.api import Evidence, Pool, Register, Stream, UserError, hookimpl
+from gapft_harness.core.golds import gold_fault
 from gapft_harness.plugins.selectors.gold_labels import gold_labels
 from gapft_harness.plugins.selectors.search_depth import check_depth, select_recovered_within
 
@@ -124,7 +117,7 @@ def _count_processed_tokens(evidence: Evidence) -> int:
 
 
 @hookimpl
-def register_selectors(register: RegisterSelector) -> None:
+def register_selectors(register: Register) -> None:
     """Register both selectors."""
     register("core_depth", core_depth, repeats=True)
     register("core_gold", core_gold, responses="borrowed", check_gold=gold_fault)

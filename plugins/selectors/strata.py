@@ -17,7 +17,7 @@ from typing import Any
 from gapft_harness.api import (
     Evidence,
     Pool,
-    RegisterSelector,
+    Register,
     Stream,
     UserError,
     hookimpl,
@@ -306,7 +306,7 @@ def find_same_as_repeated(
 
 
 @hookimpl
-def register_selectors(register: RegisterSelector) -> None:
+def register_selectors(register: Register) -> None:
     """Register both selectors."""
     register(_SELECTOR, matched_strata, responses="verified")
     register("repeated", repeated, repeats=True, same_as=find_same_as_repeated)

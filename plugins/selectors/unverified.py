@@ -8,7 +8,7 @@ from gapft_harness.api import (
     Evidence,
     Pool,
     PoolTooSmallError,
-    RegisterSelector,
+    Register,
     Stream,
     hookimpl,
 )
@@ -70,7 +70,7 @@ def _draw_samples(
 
 
 @hookimpl
-def register_selectors(register: RegisterSelector) -> None:
+def register_selectors(register: Register) -> None:
     """Register both selectors."""
     register("unverified", unverified, responses="unverified")
     register("wrong", wrong, responses="unverified")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gapft_harness.api import RegisterTrainer, TrainingJob, hookimpl
+from gapft_harness.api import Register, TrainingJob, hookimpl
 
 
 class Lora:
@@ -19,7 +19,7 @@ class Lora:
 
     def together(self, jobs: Sequence[TrainingJob]) -> Iterator[dict[str, Any]]:
         """Train several arms on a base model that is loaded once."""
-        from gapft_harness.api import train_together
+        from gapft_harness.training.lora import train_together
 
         return train_together(jobs)
 
@@ -28,6 +28,6 @@ lora = Lora()
 
 
 @hookimpl
-def register_trainers(register: RegisterTrainer) -> None:
+def register_trainers(register: Register) -> None:
     """Register the trainer."""
     register("lora", lora, as_documented=True)

@@ -8,20 +8,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from gapft_harness.api import (
-    Closing,
     Gold,
-    Outcome,
-    RegisterVerifier,
+    Register,
     UserError,
     Verdict,
     WorkerPool,
-    find_boxed_answer,
-    find_gold_fault,
-    find_written_answer,
     hookimpl,
-    judge_once_each,
-    tidy_answer,
 )
+from gapft_harness.core.processes import Closing
+from gapft_harness.verification.mathematics.comparing import find_gold_fault
+from gapft_harness.verification.mathematics.notation import tidy_answer
+from gapft_harness.verification.mathematics.responses import find_boxed_answer, find_written_answer
+from gapft_harness.verification.pool import Outcome
 
 #: A verdict with the answer that was judged, if any.
 Judgement = tuple[Verdict, str | None]
@@ -65,11 +63,11 @@ class BoxedMath(Closing):
             if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
                 raise UserError(f"boxed_math: {key} must be a positive number, found {value!r}")
         self._pool = WorkerPool(
-            "gapft_harness.api:compare_answers",
+            "gapft_harness.verification.mathematics.comparing:compare_answers",
             workers=int(count),
             timeout_s=timeout_s,
             memory_bytes=int(memory_bytes),
-            setup="gapft_harness.api:prepare_math",
+            setup="gapft_harness.verification.mathematics.comparing:prepare_math",
         )
 
     def verify(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
@@ -80,7 +78,28 @@ class BoxedMath(Closing):
         self, responses: Sequence[str], golds: Sequence[Gold]
     ) -> list[Judgement]:
         """Return the verdict and the answer of each response; read each response once."""
-        return judge_once_each(self._judge, responses, golds)
+        judgements: dict[int, Judgement] = {}
+        open_pairs: dict[int, tuple[str, str]] = {}
+        for i, (response, gold) in enumerate(zip(responses, golds, strict=True)):
+            if fault := self.check_gold(gold):
+                judgements[i] = Verdict("error", fault), None
+                continue
+            answer = self.answer(response)
+            if answer is None:
+                judgements[i] = Verdict("fail", self.describe_missing(response)), None
+                continue
+            gold_answer = self.find_gold_answer(gold)
+            verdict = compare_directly(gold_answer, answer)
+            if verdict:
+                judgements[i] = verdict, answer
+            else:
+                open_pairs[i] = gold_answer, answer
+        # Many responses have the same answer: compare it with the gold once.
+        pairs = sorted(set(open_pairs.values()))
+        outcomes = dict(zip(pairs, self._pool.map(pairs), strict=True))
+        for i, pair in open_pairs.items():
+            judgements[i] = _make_verdict(outcomes[pair], pair[1]), pair[1]
+        return [judgements[i] for i in range(len(responses))]
 
     def check_gold(self, gold: Gold) -> str:
         """Describe the fault of a gold answer; return ``""`` if it is valid."""
@@ -113,31 +132,6 @@ class BoxedMath(Closing):
         return (
             "no box" if find_boxed_answer(text) is None else "the last box is empty or never closed"
         )
-
-    def _judge(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Judgement]:
-        """Judge pairs without a library where that is certain, the others in the workers."""
-        judgements: dict[int, Judgement] = {}
-        open_pairs: dict[int, tuple[str, str]] = {}
-        for i, (response, gold) in enumerate(zip(responses, golds, strict=True)):
-            if fault := self.check_gold(gold):
-                judgements[i] = Verdict("error", fault), None
-                continue
-            answer = self.answer(response)
-            if answer is None:
-                judgements[i] = Verdict("fail", self.describe_missing(response)), None
-                continue
-            gold_answer = self.find_gold_answer(gold)
-            verdict = compare_directly(gold_answer, answer)
-            if verdict:
-                judgements[i] = verdict, answer
-            else:
-                open_pairs[i] = gold_answer, answer
-        # Many responses have the same answer: compare it with the gold once.
-        pairs = sorted(set(open_pairs.values()))
-        outcomes = dict(zip(pairs, self._pool.map(pairs), strict=True))
-        for i, pair in open_pairs.items():
-            judgements[i] = _make_verdict(outcomes[pair], pair[1]), pair[1]
-        return [judgements[i] for i in range(len(responses))]
 
 
 class Math(BoxedMath):
@@ -188,7 +182,7 @@ def _make_verdict(outcome: Outcome, answer: str) -> Verdict:
 
 
 @hookimpl
-def register_verifiers(register: RegisterVerifier) -> None:
+def register_verifiers(register: Register) -> None:
     """Register the verifiers."""
     register("boxed_math", BoxedMath, own_workers=True, permissive=lambda params: ("math", params))
     register("math", Math, own_workers=True, strict=lambda params: ("boxed_math", params))

@@ -25,15 +25,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gapft_harness.api import (
-    Gold,
-    RegisterVerifier,
-    UserError,
-    Verdict,
-    did_you_mean,
-    hookimpl,
-    judge_once_each,
-)
+from gapft_harness.api import Gold, Register, UserError, Verdict, hookimpl
+from gapft_harness.core.errors import did_you_mean
 from gapft_harness.plugins.verifiers.statements import find_first_statement
 
 _WHOLE = re.compile(r"([A-Z])[.)]?|\(([A-Z])\)")
@@ -109,7 +102,19 @@ class OptionLetter:
         self, responses: Sequence[str], golds: Sequence[Gold]
     ) -> list[tuple[Verdict, str | None]]:
         """Return the results of ``verify`` and ``answer``, reading each response once."""
-        return judge_once_each(self._read_all, responses, golds)
+        choices = {id(gold): read_gold(gold) for gold in golds}
+        results = []
+        for response, gold in zip(responses, golds, strict=True):
+            choice = choices[id(gold)]
+            read = self._read(response, _find_options(choice))
+            if isinstance(choice, str):
+                verdict = Verdict("error", choice)
+            elif self.rule == "permissive" and not choice.options:
+                verdict = Verdict("error", _NEEDS_TEXTS)
+            else:
+                verdict = _compare(read, choice)
+            results.append((verdict, read.letter))
+        return results
 
     def check_gold(self, gold: Gold) -> str:
         """Describe the fault of a gold answer under this rule; return ``""`` if it is valid."""
@@ -142,23 +147,6 @@ class OptionLetter:
     def describe(self) -> dict[str, Any]:
         """Return the version of the rule, if it has had more than one."""
         return {"rules": _RULES[self.rule]} if self.rule in _RULES else {}
-
-    def _read_all(
-        self, responses: Sequence[str], golds: Sequence[Gold]
-    ) -> list[tuple[Verdict, str | None]]:
-        choices = {id(gold): read_gold(gold) for gold in golds}
-        results = []
-        for response, gold in zip(responses, golds, strict=True):
-            choice = choices[id(gold)]
-            read = self._read(response, _find_options(choice))
-            if isinstance(choice, str):
-                verdict = Verdict("error", choice)
-            elif self.rule == "permissive" and not choice.options:
-                verdict = Verdict("error", _NEEDS_TEXTS)
-            else:
-                verdict = _compare(read, choice)
-            results.append((verdict, read.letter))
-        return results
 
 
 def _find_options(choice: Choice | str) -> Sequence[str]:
@@ -268,7 +256,7 @@ def _find_strict_rule(params: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]
 
 
 @hookimpl
-def register_verifiers(register: RegisterVerifier) -> None:
+def register_verifiers(register: Register) -> None:
     """Register the verifier."""
     register(
         "option_letter", OptionLetter, permissive=_find_permissive_rule, strict=_find_strict_rule

@@ -8,29 +8,24 @@ from operator import attrgetter
 from typing import Any
 
 from gapft_harness.api import (
-    MAX_DECODED_BYTES,
-    NO_PROGRAM,
-    Closing,
     Gold,
     Limits,
     Program,
-    RegisterVerifier,
-    Result,
+    Register,
     Sandbox,
-    Suite,
     Test,
     UserError,
     Verdict,
-    check_calls,
-    check_preload,
-    content_hash,
-    did_you_mean,
-    failure_feedback,
     hookimpl,
     last_program,
-    read_suite,
-    without_paths,
 )
+from gapft_harness.core.errors import did_you_mean
+from gapft_harness.core.identities import content_hash
+from gapft_harness.core.processes import Closing
+from gapft_harness.sandbox import Result
+from gapft_harness.verification.feedback import NO_PROGRAM, failure_feedback, without_paths
+from gapft_harness.verification.packed_tests import MAX_DECODED_BYTES
+from gapft_harness.verification.programs import Suite, check_calls, check_preload, read_suite
 
 _MAX_SHOWN = 120
 #: Incremented when programs may get different verdicts. Version 1 was not recorded, and every
@@ -247,6 +242,6 @@ def _build_limits(overrides: Mapping[str, float]) -> Limits:
 
 
 @hookimpl
-def register_verifiers(register: RegisterVerifier) -> None:
+def register_verifiers(register: Register) -> None:
     """Register the verifier."""
     register("program_tests", ProgramTests, rejudge=False, own_workers=True)

@@ -11,18 +11,17 @@ from importlib.util import find_spec
 from typing import Any
 
 from gapft_harness.api import (
-    Closing,
     Gold,
-    Outcome,
-    RegisterVerifier,
+    Register,
     UserError,
     Verdict,
     WorkerPool,
-    did_you_mean,
     hookimpl,
-    judge_once_each,
-    last_box,
 )
+from gapft_harness.core.errors import did_you_mean
+from gapft_harness.core.processes import Closing
+from gapft_harness.verification.boxes import last_box
+from gapft_harness.verification.pool import Outcome
 
 _PACKAGE = "reasoning_gym"
 #: Incremented when the reading of ``extract`` changes.
@@ -133,7 +132,19 @@ class ReasoningGym(Closing):
 
     def verify(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
         """Judge each response; ``golds`` are the field ``gold`` of a generated problem."""
-        return judge_once_each(self._judge, responses, golds)
+        verdicts: dict[int, Verdict] = {}
+        items: dict[int, list[Any]] = {}
+        for row, (text, gold) in enumerate(zip(responses, golds, strict=True)):
+            if fault := self.check_gold(gold):
+                verdicts[row] = Verdict("error", fault)
+            elif answer := remove_wrapping(self._extract(text), gold["answer"]):
+                items[row] = [answer, gold]
+            else:
+                verdicts[row] = Verdict("fail", "no answer found")
+        outcomes = self._pool.map(list(items.values()))
+        for (row, (answer, _)), outcome in zip(items.items(), outcomes, strict=True):
+            verdicts[row] = self._build_verdict(outcome, answer)
+        return [verdicts[row] for row in range(len(responses))]
 
     def check_gold(self, gold: Gold) -> str:
         """Describe the fault of a gold answer; return ``""`` if it is valid."""
@@ -162,21 +173,6 @@ class ReasoningGym(Closing):
     def close(self) -> None:
         """Stop the worker processes."""
         self._pool.close()
-
-    def _judge(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
-        verdicts: dict[int, Verdict] = {}
-        items: dict[int, list[Any]] = {}
-        for row, (text, gold) in enumerate(zip(responses, golds, strict=True)):
-            if fault := self.check_gold(gold):
-                verdicts[row] = Verdict("error", fault)
-            elif answer := remove_wrapping(self._extract(text), gold["answer"]):
-                items[row] = [answer, gold]
-            else:
-                verdicts[row] = Verdict("fail", "no answer found")
-        outcomes = self._pool.map(list(items.values()))
-        for (row, (answer, _)), outcome in zip(items.items(), outcomes, strict=True):
-            verdicts[row] = self._build_verdict(outcome, answer)
-        return [verdicts[row] for row in range(len(responses))]
 
     def _build_verdict(self, outcome: Outcome, answer: str) -> Verdict:
         answer_text = f"said {answer[:_MAX_SHOWN]}{'…' if len(answer) > _MAX_SHOWN else ''}"
@@ -214,6 +210,6 @@ def score(item: Sequence[Any]) -> float:
 
 
 @hookimpl
-def register_verifiers(register: RegisterVerifier) -> None:
+def register_verifiers(register: Register) -> None:
     """Register the verifier."""
     register("reasoning_gym", ReasoningGym, own_workers=True)

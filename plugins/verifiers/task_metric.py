@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gapft_harness.api import Gold, RegisterVerifier, Verdict, hookimpl, judge_once_each
+from gapft_harness.api import Gold, Register, Verdict, hookimpl
 
 #: Number of documents on which the metric is tried before anything is generated.
 _MAX_TRIALS = 3
@@ -37,14 +37,22 @@ class TaskMetric:
         include_path: str | None = None,
         pass_at: float | None = None,
     ) -> None:
-        from gapft_harness.api import StockTask
+        from gapft_harness.lm_eval_bridge.stock import StockTask
 
         self._task = StockTask(task, metric, include_path, pass_at)
         self._trial_count = 0
 
     def verify(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
         """Judge each response; each gold is the task's document, a JSON object."""
-        return judge_once_each(self._judge, responses, golds)
+        verdicts: dict[int, Verdict] = {
+            i: Verdict("error", fault)
+            for i, gold in enumerate(golds)
+            if (fault := _find_gold_fault(gold))
+        }
+        rest = [i for i in range(len(golds)) if i not in verdicts]
+        scored = self._task.verdicts([golds[i] for i in rest], [responses[i] for i in rest])
+        verdicts.update(zip(rest, scored, strict=True))
+        return [verdicts[i] for i in range(len(golds))]
 
     def check_gold(self, gold: Gold) -> str:
         """Describe the fault of a gold answer; for the first ones, try the metric too."""
@@ -61,19 +69,8 @@ class TaskMetric:
         """Return the deciding metric and filter, and a hash of the task and its code."""
         return {"judge": self._task.judge_description, "task_sha256": self._task.fingerprint()}
 
-    def _judge(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
-        verdicts: dict[int, Verdict] = {
-            i: Verdict("error", fault)
-            for i, gold in enumerate(golds)
-            if (fault := _find_gold_fault(gold))
-        }
-        rest = [i for i in range(len(golds)) if i not in verdicts]
-        scored = self._task.verdicts([golds[i] for i in rest], [responses[i] for i in rest])
-        verdicts.update(zip(rest, scored, strict=True))
-        return [verdicts[i] for i in range(len(golds))]
-
 
 @hookimpl
-def register_verifiers(register: RegisterVerifier) -> None:
+def register_verifiers(register: Register) -> None:
     """Register the verifier."""
     register("task_metric", TaskMetric)

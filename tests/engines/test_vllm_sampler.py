@@ -16,10 +16,10 @@ from gapft_harness.api import (
     Problem,
     SamplerSettings,
     UserError,
-    VllmSampler,
 )
 from gapft_harness.core.records import STOP_STRING
 from gapft_harness.lm_eval_bridge.discovery import load_task
+from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
 from gapft_harness.recipe.recipe import resolve_model
 from tests.asking import generate_all, make_request
 from tests.kit.sampler_contract import Check, list_checks

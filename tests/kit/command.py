@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -104,6 +105,9 @@ def call(*arguments: object) -> subprocess.CompletedProcess[str]:
             main()
         except SystemExit as end:
             status = int(end.code or 0)
+        except Exception:
+            traceback.print_exc()
+            status = 1
         finally:
             signal.signal(signal.SIGINT, interrupt_handler)
     return subprocess.CompletedProcess(words, status, output.getvalue(), errors.getvalue())

@@ -25,7 +25,7 @@ def build_plugin(source: str, **registrations: Sequence[str]) -> str:
     )
     nodes = ast.walk(ast.parse(source + hooks))
     used_names = {node.id for node in nodes if isinstance(node, ast.Name)}
-    imports = ", ".join(sorted(used_names.intersection(api.PUBLIC_NAMES), key=str.lower))
+    imports = ", ".join(sorted(used_names.intersection(api.__all__), key=str.lower))
     return f"from gapft_harness.api import {imports}\n{source}{hooks}"
 
 

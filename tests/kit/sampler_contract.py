@@ -13,7 +13,6 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from gapft_harness.api import (
-    FINISH_REASONS,
     GREEDY,
     Decoding,
     Generated,
@@ -23,7 +22,7 @@ from gapft_harness.api import (
     UserError,
     beyond_context,
 )
-from gapft_harness.core.records import STOP_STRING, Attempt
+from gapft_harness.core.records import FINISH_REASONS, STOP_STRING, Attempt
 from gapft_harness.training.adapter import scale_adapter
 from tests.asking import generate_all, make_request
 from tests.kit.samplers import CONTEXT, PROMPTS, Bench, K, Promise

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.records import Decoding, Problem, Verdict
+from gapft_harness.hooks.judge import Judge
 from gapft_harness.hooks.protocols import (
     Generated,
     Generation,
@@ -130,5 +131,5 @@ def draw(
 ) -> Responses:
     return generate_missing(
         folder, problems, build_phases(recipe), sampler, progress=progress, episodes=episodes,
-        verifier=verifier,
+        judge=Judge(verifier),
     )  # fmt: skip

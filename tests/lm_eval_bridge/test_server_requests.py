@@ -18,11 +18,11 @@ from gapft_harness.api import (
     Decoding,
     Generation,
     SamplerSettings,
-    ServerSampler,
     UserError,
     beyond_context,
 )
 from gapft_harness.core.records import STOP_STRING
+from gapft_harness.lm_eval_bridge.samplers.server.sampler import ServerSampler
 from tests.asking import generate_all, make_request
 from tests.kit.samplers import build_behaviour
 from tests.kit.tiny_models import CHAT_TEMPLATE, write_byte_adapter, write_byte_llama

@@ -15,6 +15,7 @@ from lm_eval.tasks import TaskManager
 
 from gapft_harness import load_verifier
 from gapft_harness.core.errors import UserError
+from gapft_harness.hooks.judge import Judge
 from gapft_harness.lm_eval_bridge.discovery import NoSuchTaskError, load_task
 from gapft_harness.recipe.sections import Search
 from tests.kit.command import call
@@ -287,7 +288,12 @@ def test_verifier_refuses_golds(folder: Path) -> None:
     task.check_golds(load_verifier("boxed_math"), "audit")
     with pytest.raises(UserError, match=r"pool\.jsonl, line 1: .*'1'"):
         task.check_golds(load_verifier("option_letter"), "pool")
-    refuse_b = SimpleNamespace(check_gold=lambda gold: "it is B" if gold == "B" else "")
+    refuse_b = Judge(
+        SimpleNamespace(
+            verify=lambda texts, golds: [],
+            check_gold=lambda gold: "it is B" if gold == "B" else "",
+        )
+    )
     with pytest.raises(UserError, match=r"audit\.jsonl, line 2: it is B"):
         task.check_golds(refuse_b, "audit")
 

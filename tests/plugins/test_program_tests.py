@@ -12,6 +12,7 @@ import pytest
 
 from gapft_harness import load_verifier
 from gapft_harness.core.errors import UserError
+from gapft_harness.hooks.judge import Judge
 from gapft_harness.lm_eval_bridge.judge import CachingJudge
 from gapft_harness.plugins.verifiers.program_tests import ProgramTests
 from gapft_harness.sandbox import InfrastructureError, Test, TestResult, probe_tiers
@@ -19,7 +20,6 @@ from gapft_harness.sandbox.confinement.syscalls import Refused
 from gapft_harness.sandbox.process import SandboxWorker, WorkerDied
 from gapft_harness.sandbox.records import TIERS
 from gapft_harness.verification.feedback import failure_feedback, without_paths
-from gapft_harness.verification.judging import verify_unique
 from tests.real_data import find_real_file
 from tests.tasks.benchmark_files import build_test, pack_tests
 
@@ -87,7 +87,7 @@ def test_names_the_first_failed_test(verifier: ProgramTests) -> None:
     ] == []  # fmt: skip
     # Equal golds need not be the same object.
     golds = [dict(reversed(gold.items())) for gold in golds]
-    backwards = verify_unique(verifier, responses[::-1], golds[::-1])
+    backwards = Judge(verifier).verify(responses[::-1], golds[::-1])
     assert [v.passed for v in backwards] == [not failed for failed in expected[::-1]]
 
 
@@ -111,7 +111,7 @@ def test_gold_without_readable_tests_is_a_mistake(verifier: ProgramTests) -> Non
     gold = {**DOUBLE, "hidden": pack_tests([])[:-4] + "AAAA"}
     for response in (fence("print(2)"), "no program at all"):
         with pytest.raises(UserError, match="hidden"):
-            verify_unique(verifier, [response, fence("x")], [gold, DOUBLE])
+            Judge(verifier).verify([response, fence("x")], [gold, DOUBLE])
     assert verifier.verify([fence(RIGHT)], [DOUBLE])[0].passed
 
 
@@ -124,10 +124,10 @@ def test_sandbox_failure_is_never_a_verdict(
     with monkeypatch.context() as patch:
         patch.setattr(SandboxWorker, "receive", die)
         with pytest.raises(InfrastructureError):
-            verify_unique(verifier, [fence("print(2)")], [DOUBLE])
+            Judge(verifier).verify([fence("print(2)")], [DOUBLE])
         # The stock lm_eval must not score it 0 either.
         with pytest.raises(InfrastructureError):
-            CachingJudge(verifier).verdicts([fence("print(2)")], DOUBLE)
+            CachingJudge(Judge(verifier)).verdicts([fence("print(2)")], DOUBLE)
     assert verifier.verify([fence(RIGHT)], [DOUBLE])[0].passed
 
 

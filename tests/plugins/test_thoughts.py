@@ -24,8 +24,8 @@ from tests.plugins.verifier_rows import write_exact_match_task
 
 
 def test_opening_is_read_without_thoughts() -> None:
-    verifier: Any = load_verifier("option_letter", rule="first_explicit")
-    assert verifier.opening("<think>Perhaps (C)</think>\n(B) two", gold="B") == "B"
+    judge = load_verifier("option_letter", rule="first_explicit")
+    assert judge.read_openings(["<think>Perhaps (C)</think>\n(B) two"], ["B"]) == ["B"]
 
 
 def test_task_filters_see_no_thoughts(tmp_path: Path) -> None:
@@ -78,14 +78,13 @@ def test_plugin_verifier_may_request_thoughts(tmp_path: Path) -> None:
         ({"think_end_token": "<end>"}, "no. no?<end> yes"),
     ):
         for name, visible in (("starts", "yes"), ("whole", text)):
-            verifier: Any = plugins.create_verifier(name, params)
-            assert verifier.verify([text], [visible])[0].passed
-            assert verifier.feedback([text], [visible]) == [visible]
-            assert verifier.answer(text) == visible
-            assert not hasattr(verifier, "opening")
-    described: Any = plugins.create_verifier("starts", {})
-    assert "thought_rules" in described.describe()
-    assert not hasattr(plugins.create_verifier("whole", {}), "describe")
+            judge = plugins.create_verifier(name, params)
+            assert judge.verify([text], [visible])[0].passed
+            assert judge.give_feedback([text], [visible]) == [visible]
+            assert judge.read_answers([text], [visible]) == [visible]
+            assert not judge.reads_openings
+    assert "thought_rules" in plugins.create_verifier("starts", {}).describe()
+    assert plugins.create_verifier("whole", {}).describe() == {}
 
 
 @pytest.mark.parametrize(

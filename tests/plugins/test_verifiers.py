@@ -11,13 +11,11 @@ from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import STATUSES, Response
-from gapft_harness.hooks.checked import find_answer_reader
+from gapft_harness.hooks.judge import Judge
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.hooks.protocols import Verifier
-from gapft_harness.verification.judging import check_golds, judge_and_answer, verify_unique
 from tests.plugins.verifier_rows import CHOICE, ROWS, SQUARE, VerifierRow, create_verifier
 
-Case = tuple[VerifierRow, Verifier]
+Case = tuple[VerifierRow, Judge]
 
 #: A thought followed by the answer, as models and servers write them.
 FORMS = {
@@ -55,7 +53,7 @@ def case(
     row = ROWS[request.param]
     verifier = create_verifier(row, tmp_path_factory.mktemp("task"))
     yield row, verifier
-    getattr(verifier, "close", lambda: None)()
+    verifier.close()
 
 
 def test_every_bundled_verifier_has_a_row() -> None:
@@ -83,22 +81,20 @@ def test_verdicts_do_not_depend_on_order_or_repetition(case: Case) -> None:
     assert [verdict.passed for verdict in verdicts] == [False, True, False, True, False]
     assert all(bool(verdict.reason) != verdict.passed for verdict in verdicts)
     assert verifier.verify(responses[::-1], golds) == verdicts[::-1]
-    assert verify_unique(verifier, responses, golds) == verdicts
     assert verifier.verify([], []) == []
 
 
 def test_answer_is_read_in_the_pass_that_judges(case: Case) -> None:
     """A response passes if and only if it has the answer of a response that passes."""
     row, verifier = case
-    reader = find_answer_reader(verifier)
-    assert (reader is None) == (row.name in ("program_tests", "task_metric"))
-    if reader is None:
+    assert verifier.reads_answers == (row.name not in ("program_tests", "task_metric"))
+    if not verifier.reads_answers:
         return
     texts = [row.right, row.wrong, "", f"<think>{row.wrong}</think>{row.right}"]
     golds = [row.gold] * len(texts)
     responses = [Response("p", n, text, (), "stop", 0) for n, text in enumerate(texts)]
-    pairs = judge_and_answer(verifier, reader, responses, golds)
-    answers = reader.read(texts, golds)
+    pairs = verifier.judge_responses(responses, golds)
+    answers = verifier.read_answers(texts, golds)
     assert pairs == list(zip(verifier.verify(texts, golds), answers, strict=True))
     right, wrong, empty, thought = answers
     assert empty is None
@@ -188,7 +184,7 @@ def test_any_gold_is_rejected_or_judged(case: Case, drawn: Any, response: str) -
     _, verifier = case
     gold = replace_odd_values(drawn)
     try:
-        check_golds(verifier, [(gold, "pool.jsonl, line 7")])
+        verifier.check_golds([(gold, "pool.jsonl, line 7")])
     except UserError as error:
         refused: UserError | None = error
     else:
@@ -198,7 +194,7 @@ def test_any_gold_is_rejected_or_judged(case: Case, drawn: Any, response: str) -
         assert str(refused).startswith("pool.jsonl, line 7: ")
         assert "\n" not in str(refused)
         return
-    (verdict,) = verify_unique(verifier, [response], [gold])
+    (verdict,) = verifier.verify([response], [gold])
     assert verdict.status in STATUSES
     assert not verdict.reason.startswith("the verifier raised")
 

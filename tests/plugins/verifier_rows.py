@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from gapft_harness import load_verifier
-from gapft_harness.hooks.protocols import Verifier
+from gapft_harness.hooks.judge import Judge
 from gapft_harness.sandbox import probe_tiers
 
 SQUARE = "\n```python\nprint(int(input()) ** 2)\n```\n"
@@ -82,7 +82,7 @@ def write_exact_match_task(folder: Path) -> Path:
     return folder
 
 
-def create_verifier(row: VerifierRow, folder: Path) -> Verifier:
+def create_verifier(row: VerifierRow, folder: Path) -> Judge:
     """Create the verifier of a row, with one worker; skip the test where it cannot run.
 
     Args:

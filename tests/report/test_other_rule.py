@@ -88,8 +88,8 @@ def test_equal_verdicts_give_equal_contrasts(inputs):
     ],
 )  # fmt: skip
 def test_reads_opening_letter(text, letter):
-    verifier = load_plugins().create_verifier("option_letter", {"rule": "whole_response"})
-    assert verifier.opening(text, json.loads(GOLD)) == letter
+    judge = load_plugins().create_verifier("option_letter", {"rule": "whole_response"})
+    assert judge.read_openings([text], [json.loads(GOLD)]) == [letter]
 
 
 def test_falls_back_to_stricter_rule(inputs):

@@ -353,8 +353,8 @@ def test_rejects_invalid_parameters(params: dict[str, Any], expected: str) -> No
 
 
 def test_rejects_gold_of_other_task() -> None:
-    verifier: Any = load_verifier("reasoning_gym")
-    assert "object" in verifier.check_gold("12")
-    assert "'metadata'" in verifier.check_gold({**LCM, "metadata": "none"})
-    assert verifier.check_gold({**LCM, "answer": " "})
-    assert verifier.check_gold(LCM) == ""
+    verifier = load_verifier("reasoning_gym")
+    assert "object" in verifier.find_gold_fault("12")
+    assert "'metadata'" in verifier.find_gold_fault({**LCM, "metadata": "none"})
+    assert verifier.find_gold_fault({**LCM, "answer": " "})
+    assert verifier.find_gold_fault(LCM) == ""

@@ -103,5 +103,5 @@ def test_other_trainer_receives_no_pool(searched_folder: Path) -> None:
 def test_rejects_invalid_needs_problems(tmp_path: Path) -> None:
     plugin = tmp_path / "wrong.py"
     plugin.write_text(ONLINE.replace("needs_problems=True", "needs_problems='yes'"))
-    with pytest.raises(PluginError, match=r"trainer 'online' has needs_problems='yes'; .* bool"):
+    with pytest.raises(PluginError, match=r"trainer 'online': .*'needs_problems'.*'yes'"):
         load_plugins([str(plugin)])

@@ -18,6 +18,7 @@ from gapft_harness.analysis.decomposition import compute_gain_share
 from gapft_harness.analysis.paired import SignFlips, flip_signs
 from gapft_harness.api import layout
 from gapft_harness.experiments.controls.gold import compare_training_sets, count_kept_slots
+from gapft_harness.stages.experiment.comparable import require_same_settings
 
 _NOTE = (
     "Difference: Pass@1 of the condition minus that of the other, in percentage points, with its "
@@ -103,7 +104,7 @@ class Control(api.Experiment, ABC):
                 f"expected the same n in all compared conditions, found {slot_texts}; set n to the "
                 "same value in all of them, or in none",
             )
-        api.require_same_settings(recipe, self.name, names)
+        require_same_settings(recipe, self.name, names)
         return settings
 
     def recipe_error(self, recipe: api.Recipe, message: str) -> api.UserError:

@@ -10,6 +10,11 @@ from typing import Any
 
 from gapft_harness import api
 from gapft_harness.api import layout
+from gapft_harness.core.golds import is_answer_alone
+from gapft_harness.recipe.sections import Training
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.tables import read_problems
+from gapft_harness.training.plan import budget
 
 
 def count_kept_slots(
@@ -34,12 +39,12 @@ def count_kept_slots(
     names = ("problem_id", "index", "text")
     columns = api.read_columns(run_path / layout.responses_path("pool"), names)
     return sum(
-        (problem, index) in chosen_responses and not api.is_answer_alone(text, golds[problem])
+        (problem, index) in chosen_responses and not is_answer_alone(text, golds[problem])
         for problem, index, text in zip(*(columns[name] for name in names), strict=True)
     )
 
 
-def compare_training_sets(run: api.RunDirectory, search: api.Arm, gold: api.Arm) -> Iterator[str]:
+def compare_training_sets(run: RunDirectory, search: api.Arm, gold: api.Arm) -> Iterator[str]:
     """Report properties that two sealed training sets must share but do not.
 
     Args:
@@ -63,7 +68,7 @@ def find_differences(
     search: Sequence[api.Example],
     gold: Sequence[api.Example],
     golds: Mapping[str, Any],
-    training: api.Training,
+    training: Training,
 ) -> Iterator[str]:
     """Find properties that two training sets must share but do not.
 
@@ -88,7 +93,7 @@ def find_differences(
                 f"{answer}"
             )
             break
-    search_budget, gold_budget = (api.budget(examples, training) for examples in (search, gold))
+    search_budget, gold_budget = (budget(examples, training) for examples in (search, gold))
     for key in ("supervised_tokens", "exposures", "steps"):
         a, b = getattr(search_budget, key), getattr(gold_budget, key)
         if a != b:
@@ -109,7 +114,7 @@ def find_differences(
 
 def _read_golds(run_path: Path) -> dict[str, Any]:
     """Read the gold answers of the pool by problem id."""
-    problems = api.read_problems(run_path / layout.problems_path("pool"))
+    problems = read_problems(run_path / layout.problems_path("pool"))
     return {problem.id: problem.gold for problem, _ in problems}
 
 

@@ -17,6 +17,8 @@ from gapft_harness.experiments.controls.control import (
     order_by_parameter,
 )
 from gapft_harness.experiments.controls.search import SearchDepth
+from gapft_harness.run_directory.tables import read_states
+from gapft_harness.training.plan import budget
 
 
 class SharedCoreSettings(PermutationSettings):
@@ -92,7 +94,7 @@ class SharedCore(SearchDepth):
         tokens = {}
         for arm in arms:
             examples = api.read_examples(view.run.path / layout.selection_path(arm))
-            tokens[arm] = api.budget(examples, view.recipe.resolve_training(arm.condition)).tokens
+            tokens[arm] = budget(examples, view.recipe.resolve_training(arm.condition)).tokens
             if missing := len(core - {example.problem_id for example in examples}):
                 yield f"arm {arm.name}: {missing} of {len(core)} solved problems are missing"
         for arm in arms:
@@ -112,7 +114,7 @@ def _find_gold(conditions: Mapping[str, api.Condition]) -> list[str]:
 
 def _read_core(view: api.View) -> set[str]:
     """Read the ids of the pool's solved problems."""
-    states = api.read_states(view.run.path / layout.states_path("pool"))
+    states = read_states(view.run.path / layout.states_path("pool"))
     return {evidence.problem_id for evidence in states if evidence.state == "G"}
 
 

@@ -15,6 +15,7 @@ from gapft_harness.experiments.scaling.job import (
     read_chosen_scale,
     scale,
 )
+from gapft_harness.run_directory.directory import CALIBRATION
 
 if TYPE_CHECKING:
     from gapft_harness.experiments.scaling.report import ScalingPart
@@ -34,10 +35,10 @@ class ScalingExperiment(api.Experiment):
 
     def warnings(self, view: api.View) -> Iterator[str]:
         """Warn of too few solved calibration problems for any scale above 0."""
-        if not view.has(layout.responses_path(api.CALIBRATION)):
+        if not view.has(layout.responses_path(CALIBRATION)):
             return
         settings = self.settings(view.recipe)
-        solved = view.output(api.CALIBRATION).facts["verdicts"].get("pass", 0)
+        solved = view.output(CALIBRATION).facts["verdicts"].get("pass", 0)
         bound = min(compute_simultaneous_bounds([0] * len(SCALES), solved, settings.level))
         if bound > settings.tolerance:
             yield (
@@ -51,7 +52,7 @@ class ScalingExperiment(api.Experiment):
         """Decode at every scale, choose the scale, write the adapter, decode the audit."""
         yield [
             view.decode(
-                build_calibration_path(arm, scale_value), arm, api.CALIBRATION, scale=scale_value
+                build_calibration_path(arm, scale_value), arm, CALIBRATION, scale=scale_value
             )
             for arm in view.arms()
             for scale_value in SCALES
@@ -74,8 +75,8 @@ class ScalingExperiment(api.Experiment):
             layout.arm_path(layout.SCALED, arm),
             scale,
             {
-                "problems": layout.problems_path(api.CALIBRATION),
-                "source": layout.responses_path(api.CALIBRATION),
+                "problems": layout.problems_path(CALIBRATION),
+                "source": layout.responses_path(CALIBRATION),
                 "decisions": [build_calibration_path(arm, scale_value) for scale_value in SCALES],
                 "adapter": layout.adapter_path(arm),
             },
@@ -90,7 +91,7 @@ class ScalingExperiment(api.Experiment):
     def cost(self, recipe: api.Recipe, counts: Mapping[str, int]) -> api.Cost:
         """Count the responses to the calibration split and to the audit."""
         settings = self.settings(recipe)
-        adapters, n_calibration = counts["adapters"], counts[api.CALIBRATION]
+        adapters, n_calibration = counts["adapters"], counts[CALIBRATION]
         count = n_calibration * (1 + adapters * len(SCALES))
         n_audit = 2 * counts["audit"] * adapters
         scales = ", ".join(f"{scale_value:g}" for scale_value in SCALES)

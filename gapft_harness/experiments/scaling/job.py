@@ -14,6 +14,8 @@ from pydantic import Field, StrictInt, field_validator
 from gapft_harness import api
 from gapft_harness.analysis.scaling import FIXED, SCALES, choose_scale, compute_simultaneous_bounds
 from gapft_harness.api import layout
+from gapft_harness.report.reading.audits import read_decisions
+from gapft_harness.report.reading.columns import PASS
 
 
 class ScalingSettings(api.RecipeSection):
@@ -95,7 +97,7 @@ def scale(
 
     ids = api.read_columns(problems, ("problem_id",))["problem_id"]
     source_passed, *passed = (
-        api.read_decisions(table, ids, "the calibration split") == api.PASS
+        read_decisions(table, ids, "the calibration split") == PASS
         for table in (source, *decisions)
     )
     choice = choose_arm_scale(source_passed, passed, level, tolerance)

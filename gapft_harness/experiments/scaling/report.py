@@ -18,7 +18,9 @@ from gapft_harness.analysis.resampling import Scores, average_differences, resam
 from gapft_harness.analysis.scaling import FIXED, SCALES
 from gapft_harness.api import layout
 from gapft_harness.report.reading.adapters import read_choice
-from gapft_harness.report.reading.audits import read_verdicts
+from gapft_harness.report.reading.audits import read_decisions, read_verdicts
+from gapft_harness.report.reading.columns import PASS
+from gapft_harness.run_directory.directory import CALIBRATION
 
 #: What the chosen scale is compared with, by the name of its verdicts.
 COMPARED_WITH = {"source": "source", "fixed": f"scale {FIXED:g}", "trained": "scale 1"}
@@ -106,7 +108,7 @@ def read_scaled_run(run: api.RunDirectory, arms: Sequence[api.Arm]) -> ScaledRun
         if not scale:
             return audit.deployed
         table = run_path / layout.scaled_decisions_path(arm, scale)
-        passed: NDArray[np.bool_] = api.read_decisions(table, ids) == api.PASS
+        passed: NDArray[np.bool_] = read_decisions(table, ids) == PASS
         return passed
 
     checkpoints = []
@@ -327,7 +329,7 @@ class ScalingPart(api.Part):
 
     def verdicts(self, inputs: api.ReportInputs, read: ScaledRun) -> dict[str, Mapping[str, int]]:
         """Count the verdicts on the calibration split, and on the audit at other scales."""
-        counts = {"calibration, source": Counter(inputs.verdict_counts[str(api.CALIBRATION)])}
+        counts = {"calibration, source": Counter(inputs.verdict_counts[str(CALIBRATION)])}
         for trained in inputs.arms:
             name = trained.arm.condition
             for label, infix in (

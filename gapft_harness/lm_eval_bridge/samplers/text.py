@@ -14,7 +14,7 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.registry import get_model
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Adapter, Decoding
+from gapft_harness.core.records import Adapter, Decoding, TokensFrom
 from gapft_harness.core.streams import derive_key
 from gapft_harness.core.text import replace_surrogates
 from gapft_harness.core.thoughts import opens_thought
@@ -215,7 +215,7 @@ def assemble_generated(
     counts: Sequence[int],
     texts: Sequence[str],
     token_ids: Sequence[tuple[int, ...]],
-    tokens_from: str,
+    tokens_from: TokensFrom,
 ) -> list[Generated]:
     """Distribute a flat list of texts to requests; ``finish_reason`` is ``unknown``.
 

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from reprlib import repr as short
 
-from gapft_harness.core.errors import FAULTS, GapftError, PluginError, UserError
+from gapft_harness.core.errors import PluginError, UserError
 from gapft_harness.core.records import CONTEXT_EXCEEDED, Attempt, Gold, Problem, Response
 from gapft_harness.core.streams import SampleStreams
-from gapft_harness.core.text import replace_text_surrogates
-from gapft_harness.hooks.protocols import Generated, Request, Verifier
-from gapft_harness.hooks.registration import find_owner
-from gapft_harness.verification.judging import judge_once_each
+from gapft_harness.hooks.judge import Judge
+from gapft_harness.hooks.protocols import Generated, Request
 
 Feedback = Callable[[Sequence[str], Sequence[Gold]], list[str | None]]
 
@@ -35,40 +32,18 @@ class Episodes:
     feedback: Feedback
 
 
-def build_episodes(verifier: Verifier, attempts: int, name: str) -> Episodes:
-    """Build episodes with a verifier's feedback; equal attempts at a problem are judged once.
+def build_episodes(judge: Judge, attempts: int, name: str) -> Episodes:
+    """Build episodes with a verifier's feedback.
 
     Raises:
         UserError: several attempts are requested, but the verifier gives no feedback.
     """
-    give_feedback = getattr(verifier, "feedback", None)
-    owner = find_owner("verifier", verifier)
-    if attempts > 1 and give_feedback is None:
+    if attempts > 1 and not judge.gives_feedback:
         raise UserError(
             f"episodes of {attempts} attempts need a verifier with feedback, but {name!r} has "
             "none; use program_tests, or set episode.attempts: 1"
         )
-
-    def request_feedback(texts: Sequence[str], golds: Sequence[Gold]) -> list[str | None]:
-        assert give_feedback is not None
-        try:
-            texts_or_none = list(give_feedback(list(texts), list(golds)))
-        except GapftError:
-            raise
-        except FAULTS as error:
-            raise PluginError(f"in feedback, {owner.call_error(error)}") from error
-        invalid = [
-            text for text in texts_or_none if not (text is None or (isinstance(text, str) and text))
-        ]
-        if invalid or len(texts_or_none) != len(texts):
-            raise owner.contract_error(
-                f"must return a text or None for each of {len(texts)} responses in feedback; found "
-                f"{len(texts_or_none)}: {short(invalid or texts_or_none)}",
-                give_feedback,
-            )
-        return [None if text is None else replace_text_surrogates(text) for text in texts_or_none]
-
-    return Episodes(attempts, lambda texts, golds: judge_once_each(request_feedback, texts, golds))
+    return Episodes(attempts, judge.give_feedback)
 
 
 def build_next_requests(

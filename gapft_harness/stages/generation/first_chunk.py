@@ -11,12 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import CONTEXT_EXCEEDED, STOP_STRING, Decoding, Gold, Problem
+from gapft_harness.core.records import CONTEXT_EXCEEDED, STOP_STRING, Decoding, Problem
 from gapft_harness.core.thoughts import scan_thoughts
-from gapft_harness.hooks.checked import find_answer_reader
-from gapft_harness.hooks.protocols import Generated, Generation, Verifier
-from gapft_harness.hooks.registration import find_owner
-from gapft_harness.hooks.thoughts import THINK_END_TOKEN
+from gapft_harness.hooks.judge import Judge
+from gapft_harness.hooks.protocols import Generated, Generation
 
 #: Warn if at least one response in this many is cut and has no answer.
 _CUT_DIVISOR = 10
@@ -70,14 +68,14 @@ class _Thoughts:
     cut: frozenset[int]
 
     @classmethod
-    def find(cls, generations: Sequence[Generation], verifier: Verifier) -> _Thoughts:
+    def find(cls, generations: Sequence[Generation], judge: Judge) -> _Thoughts:
         """Find the reasoning blocks of responses.
 
         If the prompt opens the block, a response without its closing tag has no tag at all. So if
         other responses close a block that they did not open, or the verifier has a
         ``think_end_token``, a response at the limit without a tag counts as cut.
         """
-        token = getattr(verifier, THINK_END_TOKEN, None)
+        token = judge.think_end_token
         scans = [scan_thoughts(generation.text, token) for generation in generations]
         opened_by_prompt = token is not None or any(scan.began_before for scan in scans)
         total, cut = 0, set()
@@ -106,7 +104,7 @@ def check_first_chunk(
     members: Sequence[Problem],
     generated: Sequence[Generated],
     decoding: Decoding,
-    verifier: Verifier,
+    judge: Judge,
 ) -> Iterator[str]:
     """Yield warnings on stop strings, limit and prompt from the first responses.
 
@@ -114,7 +112,7 @@ def check_first_chunk(
         members: the problems, one for each entry of ``generated``.
         generated: their responses; those that were not generated are ignored.
         decoding: their decoding.
-        verifier: reads their answers; if it reads none, only white space counts as no answer.
+        judge: reads their answers; if it reads none, only white space counts as no answer.
 
     Yields:
         A sentence if half or more of the reasoning blocks were cut at the limit; one if a tenth or
@@ -130,8 +128,8 @@ def check_first_chunk(
         for generation in answer.generations
         if generation.finish_reason != CONTEXT_EXCEEDED
     ]
-    has_answer = _find_answers(verifier, [g.text for _, g in rows], [p.gold for p, _ in rows])
-    thoughts = _Thoughts.find([generation for _, generation in rows], verifier)
+    has_answer = judge.find_answered([g.text for _, g in rows], [p.gold for p, _ in rows])
+    thoughts = _Thoughts.find([generation for _, generation in rows], judge)
     if thoughts.cut and len(thoughts.cut) * _CUT_THOUGHTS_DIVISOR >= thoughts.total:
         yield thoughts.describe(len(rows), decoding)
         reported = thoughts.cut
@@ -148,7 +146,7 @@ def check_first_chunk(
     if cut and len(cut) * _CUT_DIVISOR >= len(rows):
         yield _describe_cut(cut, len(rows), decoding)
     if unanswered and len(unanswered) * _UNANSWERED_DIVISOR >= len(rows):
-        yield _describe_unanswered(unanswered, len(rows), verifier)
+        yield _describe_unanswered(unanswered, len(rows), judge)
 
 
 def require_fitting_prompt(generated: Sequence[Generated], decoding: Decoding) -> None:
@@ -166,17 +164,6 @@ def require_fitting_prompt(generated: Sequence[Generated], decoding: Decoding) -
             f"context with {decoding.max_gen_toks:,} new tokens; lower it, shorten the prompt "
             "(the task's num_fewshot), or use a model with a longer context"
         )
-
-
-def _find_answers(verifier: Verifier, texts: Sequence[str], golds: Sequence[Gold]) -> list[bool]:
-    """Return for each response whether it gives an answer, right or wrong."""
-    if (answers := find_answer_reader(verifier)) is not None:
-        return [answer is not None for answer in answers.read(texts, golds)]
-    has_answer = getattr(verifier, "has_answer", None)
-    if has_answer is None:
-        return [bool(text.strip()) for text in texts]
-    with find_owner("verifier", verifier).wrap_errors():
-        return [bool(has_answer(text, gold)) for text, gold in zip(texts, golds, strict=True)]
 
 
 def _describe_cut(cut: Sequence[_Unanswered], total: int, decoding: Decoding) -> str:
@@ -198,14 +185,14 @@ def _describe_cut(cut: Sequence[_Unanswered], total: int, decoding: Decoding) ->
     )
 
 
-def _describe_unanswered(unanswered: Sequence[_Unanswered], total: int, verifier: Verifier) -> str:
+def _describe_unanswered(unanswered: Sequence[_Unanswered], total: int, judge: Judge) -> str:
     by_problem: dict[str, _Unanswered] = {}
     for response in unanswered:
         by_problem.setdefault(response.problem_id, response)
     # from different problems first: the responses to one problem are often similar
     responses = list(dict.fromkeys([*by_problem.values(), *unanswered]))[:_MAX_EXAMPLES]
     examples = "; ".join(response.describe() for response in responses)
-    name = find_owner("verifier", verifier).name
+    name = judge.owner.name
     return (
         f"{_format_share(len(unanswered), total)} of the first {total:,} responses have no answer "
         f"that the verifier {name!r} can read. Examples: {examples}. Check model.chat_template, "

@@ -17,7 +17,8 @@ from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import BLOCK, Decoding, Problem, Response
 from gapft_harness.core.streams import SampleStreams
 from gapft_harness.engine.store import Store
-from gapft_harness.hooks.protocols import Generated, ReportProgress, Request, Sampler, Verifier
+from gapft_harness.hooks.judge import Judge
+from gapft_harness.hooks.protocols import Generated, ReportProgress, Request, Sampler
 from gapft_harness.stages.generation.chunks import Chunk, DecodePhase
 from gapft_harness.stages.generation.episodes import (
     Episodes,
@@ -87,7 +88,7 @@ class ChunkGenerator:
         source: the sampler's description of its model, recorded with each part.
         streams: the samples' random streams.
         episodes: the settings of episodes; None for single responses.
-        verifier: reads the answers of the first chunk.
+        judge: reads the answers of the first chunk.
         run: the run directory that responses are generated for, recorded with each part.
         keeps_verdicts: whether verdicts of the sampler are kept; else they are an error.
     """
@@ -96,7 +97,7 @@ class ChunkGenerator:
     source: Mapping[str, Any]
     streams: SampleStreams
     episodes: Episodes | None = None
-    verifier: Verifier | None = None
+    judge: Judge | None = None
     run: str = ""
     keeps_verdicts: bool = False
 
@@ -191,8 +192,8 @@ class ChunkGenerator:
         """Stop if no prompt fits the context; add notes on faults of a split's first responses."""
         if len(members) >= min(BLOCK, progress.problems):
             require_fitting_prompt(answers, decoding)
-        if self.verifier is not None:
-            for note in check_first_chunk(members, answers, decoding, self.verifier):
+        if self.judge is not None:
+            for note in check_first_chunk(members, answers, decoding, self.judge):
                 progress.add_note(note)
 
     def _store_part(self, store: Store, chunk: Chunk, phase: DecodePhase, draft: _Draft) -> None:

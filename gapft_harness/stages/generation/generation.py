@@ -19,8 +19,8 @@ from gapft_harness.core.streams import SampleStreams
 from gapft_harness.engine.outputs import OWN_RUN_ONLY, Output
 from gapft_harness.engine.step import Part, Step
 from gapft_harness.engine.store import Store
-from gapft_harness.hooks.protocols import ReportProgress, Sampler, Verifier
-from gapft_harness.stages.descriptions import read_description
+from gapft_harness.hooks.judge import Judge
+from gapft_harness.hooks.protocols import ReportProgress, Sampler
 from gapft_harness.stages.generation.chunks import (
     Chunk,
     DecodePhase,
@@ -32,7 +32,6 @@ from gapft_harness.stages.generation.generating import ChunkGenerator, generate_
 from gapft_harness.stages.generation.judging import UNDECIDED, ChunkJudge, judge_chunks
 from gapft_harness.stages.generation.lines import Responses
 from gapft_harness.stages.generation.table import write_responses
-from gapft_harness.verification.judging import closing_verifier
 
 
 @dataclass(frozen=True)
@@ -127,7 +126,7 @@ def generate_and_judge(
     run: str,
     load_sampler: Callable[[], Sampler],
     require_same_model: Callable[[Mapping[str, Any]], None],
-    verifier: Verifier,
+    judge: Judge,
     progress: ReportProgress,
     build_extra: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda source: {},
     on_generated: Callable[[Responses], object] = lambda responses: None,
@@ -146,7 +145,7 @@ def generate_and_judge(
         load_sampler: loads the model.
         require_same_model: called with the sampler's description of its model; raises if it is
             another one than that of the run's other tables.
-        verifier: the verifier; it is closed at the end.
+        judge: the verifier; it is closed at the end.
         progress: called as by ``generate_chunks``, then with verdicts.
         build_extra: computes further facts of the table from the sampler's description.
         on_generated: called with the responses before they are judged.
@@ -164,8 +163,8 @@ def generate_and_judge(
             changed.
     """
     chunks = decodes.place_responses(problems, phases)
-    with closing_verifier(verifier), contextlib.ExitStack() as stack:
-        episodes = build_episodes(verifier, decodes.attempts, decodes.verifier["name"])
+    with judge, contextlib.ExitStack() as stack:
+        episodes = build_episodes(judge, decodes.attempts, decodes.verifier["name"])
 
         def load() -> ChunkGenerator:
             sampler = stack.enter_context(contextlib.closing(load_sampler()))
@@ -176,7 +175,7 @@ def generate_and_judge(
                 source,
                 decodes.streams,
                 episodes,
-                verifier,
+                judge,
                 run,
                 keeps_verdicts=not has_verifier,
             )
@@ -196,8 +195,8 @@ def generate_and_judge(
                 stored |= {part.step.place for part in places.values()}
         if share is None:
             on_generated(responses)
-        judge = ChunkJudge(verifier, episodes, decodes.executions, run)
-        judge_chunks(store, verdict_chunks, responses, judge, progress)
+        chunk_judge = ChunkJudge(judge, episodes, decodes.executions, run)
+        judge_chunks(store, verdict_chunks, responses, chunk_judge, progress)
         if share is not None:
             return {}
         extra = {
@@ -206,7 +205,7 @@ def generate_and_judge(
             "stored": sorted(stored),
         }
         if has_verifier:
-            extra["judged_by"] = read_description(verifier)
+            extra["judged_by"] = judge.describe()
     facts = write_responses(path, responses, problems, extra=extra, executions=decodes.executions)
     is_undecided = any(facts["verdicts"].get(status) for status in UNDECIDED)
     return {**facts, OWN_RUN_ONLY: True} if is_undecided else facts

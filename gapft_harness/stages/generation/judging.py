@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from gapft_harness.core.records import CONTEXT_EXCEEDED, GREEDY, Gold, Problem, Response, Verdict
 from gapft_harness.engine.store import Store
-from gapft_harness.hooks.checked import find_answer_reader
-from gapft_harness.hooks.protocols import Verifier
+from gapft_harness.hooks.judge import Judge, VerdictAndAnswer
 from gapft_harness.stages.generation.chunks import Chunk
 from gapft_harness.stages.generation.episodes import Episodes
 from gapft_harness.stages.generation.lines import (
@@ -23,11 +22,6 @@ from gapft_harness.stages.generation.lines import (
     Responses,
     build_verdict_line,
     write_lines,
-)
-from gapft_harness.verification.judging import (
-    VerdictAndAnswer,
-    judge_and_answer,
-    verify_responses,
 )
 
 #: The verdicts that a later try may replace.
@@ -63,7 +57,7 @@ def label_repeated(
     golds: Sequence[Gold],
     first: Sequence[Verdict],
     executions: int,
-    verifier: Verifier,
+    judge: Judge,
     episodes: Episodes | None,
 ) -> list[tuple[Verdict, list[str]]]:
     """Repeat the execution of deployment episodes, and label them by majority.
@@ -73,7 +67,7 @@ def label_repeated(
         golds: their golds.
         first: the verdicts of the first execution.
         executions: total number of executions, odd.
-        verifier: the verifier.
+        judge: the verifier.
         episodes: gives the feedback on earlier attempts again, if there are any.
 
     Returns:
@@ -81,7 +75,7 @@ def label_repeated(
     """
     rounds, changed = [first], set[str]()
     for _ in range(executions - 1):
-        rounds.append(verify_responses(verifier, responses, golds))
+        rounds.append([verdict for verdict, _ in judge.judge_responses(responses, golds)])
         if episodes is not None:
             changed |= _find_changed_feedback(responses, golds, episodes)
     labelled = []
@@ -152,13 +146,13 @@ class ChunkJudge:
     """Judges the responses of chunks and stores the verdicts.
 
     Attributes:
-        verifier: the verifier.
+        judge: the verifier.
         episodes: gives the feedback on earlier attempts again if executions are repeated.
         executions: how often deployment responses are judged; the majority labels them.
         run: the run directory that they are judged for, recorded with each part.
     """
 
-    verifier: Verifier
+    judge: Judge
     episodes: Episodes | None = None
     executions: int = 1
     run: str = ""
@@ -175,7 +169,7 @@ class ChunkJudge:
         for output in stored.values():
             responses.add(output)
         entries = list(responses.read([problem.id for problem in chunk.members]))
-        judged = self.judge(entries, chunk.members)
+        judged = self.judge_entries(entries, chunk.members)
         for phase, part in chunk.parts.items():
             responses.add_lines(judged.build_lines(phase.indices, decided=False))
             lines = judged.build_lines(phase.indices, decided=True)
@@ -193,14 +187,15 @@ class ChunkJudge:
             if phase not in stored:
                 responses.add(output)
 
-    def judge(self, entries: Sequence[ProblemResponses], problems: Sequence[Problem]) -> Judged:
+    def judge_entries(
+        self, entries: Sequence[ProblemResponses], problems: Sequence[Problem]
+    ) -> Judged:
         """Judge the responses that have no verdict yet.
 
         Args:
             entries: the responses; verdicts that the sampler returned are kept.
             problems: the problem of each entry.
         """
-        read_answers = find_answer_reader(self.verifier)
         rows = [
             (response, problem.gold, entry.reported.get(response.index))
             for problem, entry in zip(problems, entries, strict=True)
@@ -210,7 +205,7 @@ class ChunkJudge:
         pairs: list[VerdictAndAnswer] = []
         for start in range(0, len(rows), _VERDICT_BATCH):
             responses, golds, reported = zip(*rows[start : start + _VERDICT_BATCH], strict=True)
-            pairs += judge_and_answer(self.verifier, read_answers, responses, golds, reported)
+            pairs += self.judge.judge_responses(responses, golds, reported)
         differing = {}
         if self.executions > 1:
             places = [number for number, row in enumerate(rows) if row[0].index == GREEDY]
@@ -219,7 +214,7 @@ class ChunkJudge:
                 [rows[place][1] for place in places],
                 [pairs[place][0] for place in places],
                 self.executions,
-                self.verifier,
+                self.judge,
                 self.episodes,
             )
             for place, (label, facts) in zip(places, labelled, strict=True):

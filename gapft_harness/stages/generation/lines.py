@@ -11,8 +11,8 @@ from typing import Any
 
 from gapft_harness.core.records import Response, Verdict
 from gapft_harness.engine.outputs import Output
+from gapft_harness.hooks.judge import VerdictAndAnswer
 from gapft_harness.run_directory.tables import IMPORTED_PREFIX, parse_response, parse_status
-from gapft_harness.verification.judging import VerdictAndAnswer
 
 #: A problem's responses or verdicts, as JSON values.
 Line = Mapping[str, Any]

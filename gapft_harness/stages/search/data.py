@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.identities import canonical_json
 from gapft_harness.core.records import Problem
+from gapft_harness.hooks.judge import Judge
 from gapft_harness.hooks.manager import Plugins, load_plugins
-from gapft_harness.hooks.protocols import ReportProgress, Verifier, report_nothing
+from gapft_harness.hooks.protocols import ReportProgress, report_nothing
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.directory import Split
@@ -21,7 +22,6 @@ from gapft_harness.stages.search.splits import (
     read_splits,
 )
 from gapft_harness.stages.search.trainable import check_trainable
-from gapft_harness.verification.judging import closing_verifier
 
 if TYPE_CHECKING:
     from gapft_harness.lm_eval_bridge.loaded_task import LoadedTask
@@ -94,17 +94,17 @@ def check_splits(
             splits, or few-shot examples that are audit or calibration problems.
     """
     task = _load_recipe_task(recipe, include_paths)
-    facts, verifier = _load_verifier(task, recipe, plugins)
-    with closing_verifier(verifier):
+    facts, judge = _load_verifier(task, recipe, plugins)
+    with judge:
         splits = read_splits(task, recipe, only)
         for read_data in splits.values():
-            task.check_golds(verifier, read_data.gold_split)
+            task.check_golds(judge, read_data.gold_split)
     return splits, facts
 
 
 def load_problems(
     recipe: Recipe, split: Split, plugins: Plugins, include_paths: Sequence[str]
-) -> tuple[list[Problem], dict[str, Any], Verifier]:
+) -> tuple[list[Problem], dict[str, Any], Judge]:
     """Load a split's problems, with the recipe's overrides of the task applied.
 
     Returns:
@@ -116,10 +116,10 @@ def load_problems(
     """
     task = _load_recipe_task(recipe, include_paths)
     read = read_split(task, recipe, split)
-    facts, verifier = _load_verifier(task, recipe, plugins)
-    task.check_golds(verifier, read.gold_split)
+    facts, judge = _load_verifier(task, recipe, plugins)
+    task.check_golds(judge, read.gold_split)
     notices = {"dropped": list(read.dropped), "warnings": list(read.warnings)}
-    return read.problems, facts | notices, verifier
+    return read.problems, facts | notices, judge
 
 
 def _load_recipe_task(recipe: Recipe, include_paths: Sequence[str]) -> LoadedTask:
@@ -142,16 +142,16 @@ def resolve_task_settings(
     """
     try:
         task = _load_recipe_task(recipe, include_paths)
-        facts, verifier = _load_verifier(task, recipe, plugins)
+        facts, judge = _load_verifier(task, recipe, plugins)
     except GapftError:
         return None
-    with closing_verifier(verifier):
+    with judge:
         return {"keep": facts["keep"], "episode": dict(facts["episode"])}
 
 
 def _load_verifier(
     task: LoadedTask, recipe: Recipe, plugins: Plugins
-) -> tuple[dict[str, Any], Verifier]:
+) -> tuple[dict[str, Any], Judge]:
     """Resolve the task's facts and load its verifier."""
     decoding = task.build_decoding(recipe.search)
     attempts = recipe.episode.attempts or task.episode.attempts
@@ -166,7 +166,7 @@ def _load_verifier(
     task_params = {} if is_renamed else task.verifier_params
     params = recipe.add_think_end_token({**task_params, **override.params})
     try:
-        verifier = plugins.create_verifier(name, params)
+        judge = plugins.create_verifier(name, params)
     except UserError as error:
         if override.name or override.params:
             raise error.with_place("recipe, section verifier") from error
@@ -194,4 +194,4 @@ def _load_verifier(
             "executions": recipe.episode.executions or task.episode.executions,
         },
     }
-    return facts, verifier
+    return facts, judge

@@ -41,7 +41,7 @@ from gapft_harness.run_directory.recorded import read_judged_facts, read_searche
 from gapft_harness.run_directory.tables import write_problems
 from gapft_harness.stages.context import Context, is_selected
 from gapft_harness.stages.decode import DecodeBuilder, build_decoder
-from gapft_harness.stages.descriptions import hash_code, select_reported_model
+from gapft_harness.stages.descriptions import select_reported_model
 from gapft_harness.stages.generation.chunks import (
     DecodePhase,
     build_deployment_decoding,
@@ -64,7 +64,6 @@ from gapft_harness.stages.search.recorded import (
     describe_logs,
     record_responses,
 )
-from gapft_harness.verification.judging import closing_verifier
 
 #: The settings of a search that decide the deployment decode; the others decide samples.
 _DEPLOYMENT_KEYS = ("seed", "chunk", "deployment")
@@ -101,7 +100,7 @@ def build_search_step(
             "sampler": builder.select_settings("sampler", sampler),
             "verifier": builder.select_settings("verifier", verifier),
         },
-        code={"sampler": hash_code(sampler["code"]), "verifier": hash_code(verifier["code"])},
+        code={"sampler": sampler["code"], "verifier": verifier["code"]},
         machine=builder.machine,
         operational={
             **builder.operational,
@@ -178,7 +177,7 @@ def search_split(
             log_facts = record_responses(checked, path, split, members, task, plugin_files)
             settings = build_search_settings(checked, split, path)
     except UserError:
-        with closing_verifier(judge):  # later, ``generate_and_judge`` closes it
+        with judge:  # later, ``generate_and_judge`` closes it
             raise
     if share is None:
         output.mkdir()
@@ -191,7 +190,7 @@ def search_split(
         run=run,
         load_sampler=lambda: plugins.create_sampler(settings, None),
         require_same_model=partial(_require_described, described=described["sampler"]),
-        verifier=judge,
+        judge=judge,
         progress=progress,
         build_extra=lambda source: {
             "source": _describe_log_model(source) if log_facts else source,

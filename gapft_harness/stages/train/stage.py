@@ -29,10 +29,8 @@ from gapft_harness.stages.context import Context
 from gapft_harness.stages.descriptions import (
     describe_accelerators,
     describe_argument,
-    describe_code,
     describe_libraries,
     describe_model,
-    hash_code,
 )
 from gapft_harness.stages.generation.chunks import build_sampled_decoding, read_decoding
 from gapft_harness.stages.train.job import count_trainings_at_once, train
@@ -94,7 +92,7 @@ class TrainingSteps:
         }
         trainer = self.plugins.get("trainer", training.trainer)
         traits = trainer.require_traits(TrainerTraits)
-        code = {"trainer": describe_code(trainer)}
+        code = {"trainer": trainer.code_hash}
         inputs: dict[str, Input] = {}
         operational: dict[str, Any] = {}
         if traits.as_documented:
@@ -110,7 +108,7 @@ class TrainingSteps:
             )
             settings["verifiers"] = [[name, describe_argument(params)] for name, params in rules]
             code |= {
-                f"verifier {name}": describe_code(self.plugins.get("verifier", name))
+                f"verifier {name}": self.plugins.get("verifier", name).code_hash
                 for name, _ in rules
             }
             operational["rules"] = [[name, dict(params)] for name, params in rules]
@@ -119,7 +117,7 @@ class TrainingSteps:
             train,
             settings,
             inputs,
-            {name: hash_code(part) for name, part in code.items() if part},
+            {name: code_hash for name, code_hash in code.items() if code_hash},
             self._machine,
             {
                 **operational,

@@ -15,9 +15,8 @@ from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import GREEDY, STOP_STRING, Gold, Response
 from gapft_harness.engine.outputs import Facts
 from gapft_harness.engine.run import RECORDS
-from gapft_harness.hooks.checked import AnswerReader, find_answer_reader
+from gapft_harness.hooks.judge import Judge
 from gapft_harness.hooks.manager import Plugins
-from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.hooks.registration import SamplerTraits
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
 from gapft_harness.recipe.recipe import build_sampler_settings
@@ -33,7 +32,6 @@ from gapft_harness.run_directory.tables import (
 from gapft_harness.stages.descriptions import describe_model
 from gapft_harness.stages.generation.table import count_tokens
 from gapft_harness.stages.integrity.differences import Differences, compare_values
-from gapft_harness.verification.judging import closing_verifier, judge_and_answer
 
 #: Responses judged again at a time, and the maximum number of named differences of a table.
 _RESPONSE_BATCH, _MAX_NAMED = 1024, 20
@@ -44,7 +42,7 @@ class TableJudge:
     """Judges sealed responses again.
 
     Attributes:
-        verifier: the task's verifier; None if its verdicts are not recomputed.
+        judge: the task's verifier; None if its verdicts are not recomputed.
         timed_out: differences because of a timeout then or now: they depend on the machine's
             speed, and do not indicate a change.
         imported_differences: by table with imported verdicts, the differing verdicts: not
@@ -53,7 +51,7 @@ class TableJudge:
             does not use it.
     """
 
-    verifier: Verifier | None
+    judge: Judge | None
     tokenizer: Retokenizer | None = None
     verdict_count: int = 0
     answer_count: int = 0
@@ -87,12 +85,9 @@ class TableJudge:
         difference_count = 0
         table = read_judged(run.path / relative)
         problems = run.path / layout.problems_path(split)
-        pairs = (
-            _pair_with_golds(problems, table) if self.verifier else ((None, j) for _, j in table)
-        )
-        answers = find_answer_reader(self.verifier) if self.verifier else None
+        pairs = _pair_with_golds(problems, table) if self.judge else ((None, j) for _, j in table)
         has_file_verdicts = facts.get("imported", {}).get("verdicts") == "file"
-        if has_file_verdicts and self.verifier:
+        if has_file_verdicts and self.judge:
             self.imported_differences[relative] = []
         for batch in _build_batches(pairs):
             for _, problem_responses in batch:
@@ -121,7 +116,7 @@ class TableJudge:
                         drawn["samples"] += 1
                         drawn["tokens"] += count_tokens(judged_response.response)
             found = self._check_responses(relative, batch, attempts)
-            for line in chain(found, self._judge_again(relative, batch, answers)):
+            for line in chain(found, self._judge_again(relative, batch)):
                 difference_count += 1
                 if difference_count <= _MAX_NAMED:
                     yield line
@@ -153,9 +148,8 @@ class TableJudge:
         self,
         relative: str,
         batch: Sequence[tuple[Gold, list[JudgedResponse]]],
-        answers: AnswerReader | None,
     ) -> Iterable[str]:
-        if self.verifier is None:
+        if self.judge is None:
             return
         pairs = [
             (judged_response, gold) for gold, of_problem in batch for judged_response in of_problem
@@ -164,10 +158,10 @@ class TableJudge:
             [judged_response.response for judged_response, _ in pairs],
             [gold for _, gold in pairs],
         )
-        results = judge_and_answer(self.verifier, answers, responses, golds)
+        results = self.judge.judge_responses(responses, golds)
         self.report_count(len(pairs))
         self.verdict_count += 0 if relative in self.imported_differences else len(pairs)
-        self.answer_count += len(pairs) if answers else 0
+        self.answer_count += len(pairs) if self.judge.reads_answers else 0
         for (judged_response, _), (new_verdict, answer) in zip(pairs, results, strict=True):
             place = _format_response(relative, judged_response)
             if answer != judged_response.answer:
@@ -250,23 +244,24 @@ def _create_judge(
         findings.checked += _describe_rules(read_judged_facts(run, "judged_by"))
     else:
         try:
-            verifier = plugins.create_verifier(name, task["verifier_params"])
+            judge = plugins.create_verifier(name, task["verifier_params"])
         except UserError as error:
             if not findings.differences:  # for example, its data are not on this machine
                 raise
             findings.differences.append(str(error))
             yield TableJudge(None)
             return
-        judge = TableJudge(verifier, report_count=findings.count_verdicts)
-        with closing_verifier(verifier):
-            yield judge
-        findings.checked.append(f"{judge.verdict_count} verdicts of {name} were judged again")
-        if judge.answer_count:
-            findings.checked.append(f"{judge.answer_count} answers of {name} were read again")
-        if judge.timed_out:
+        table_judge = TableJudge(judge, report_count=findings.count_verdicts)
+        with judge:
+            yield table_judge
+        findings.checked.append(f"{table_judge.verdict_count} verdicts of {name} were judged again")
+        if table_judge.answer_count:
+            findings.checked.append(f"{table_judge.answer_count} answers of {name} were read again")
+        if table_judge.timed_out:
             findings.checked.append(
-                f"of these, {len(judge.timed_out)} differ by a timeout, which is not a difference "
-                f"(verify again on a quiet machine): {'; '.join(judge.timed_out[:_MAX_NAMED])}"
+                f"of these, {len(table_judge.timed_out)} differ by a timeout, which is not a "
+                "difference (verify again on a quiet machine): "
+                f"{'; '.join(table_judge.timed_out[:_MAX_NAMED])}"
             )
 
 

@@ -1,280 +1,335 @@
-"""Send concurrent requests to a server, each with retries up to a limit.
-
-lm-eval's own client gives up after a few attempts, ignores ``Retry-After``, and loses all finished
-requests of a call when one fails. Only its payloads and headers are used.
-"""
+"""Send requests to an OpenAI-compatible server, concurrently and with retries; read its replies."""
 
 from __future__ import annotations
 
-import asyncio
+import email.utils
 import ipaddress
+import json
 import os
 import random
+import re
 import ssl
+import threading
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, Generic, TypeVar
+import urllib.request
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-import aiohttp
-from requests.utils import get_environ_proxies, prepend_scheme_if_needed, select_proxy
-from tenacity import (
-    AsyncRetrying,
-    retry_if_exception,
-    stop_after_attempt,
-    wait_exponential,
-    wait_random,
-)
+import httpx
+import tenacity
+from pydantic import BaseModel, Field
 
 from gapft_harness.core.credentials import KEY_VARIABLE, strip_credentials
 from gapft_harness.core.errors import UserError
-from gapft_harness.hooks.protocols import SamplerSettings
+from gapft_harness.core.text import replace_surrogates
+from gapft_harness.lm_eval_bridge.samplers.endings import ids_of_text
 from gapft_harness.lm_eval_bridge.samplers.server.arguments import ServerArguments
-from gapft_harness.lm_eval_bridge.samplers.server.replies import (
-    ServerError,
-    TemporaryError,
-    TooLongError,
-    read_error_message,
-    status_error,
-)
 
-Reply = TypeVar("Reply")
+T = TypeVar("T")
 
-#: Statuses of a server that is running but busy.
+#: Statuses of temporary failures: the same request may succeed later. The first two are those of a
+#: server that is running but busy.
 _BUSY = (429, 503)
+_TEMPORARY = (*_BUSY, 408, 409, 425, 500, 502, 504, 520, 521, 522, 523, 524, 529)
+#: Errors on a prompt beyond the model's context: OpenAI and vLLM "maximum context length", vLLM's
+#: engine "maximum model length", SGLang "context length", llama.cpp "context size".
+_REJECTED = (400, 413, 422)
+_CONTEXT_MESSAGE = re.compile(r"context (length|size|window)|maximum model length", re.IGNORECASE)
+#: If a server asks to wait longer than this (seconds), the request fails.
+_LONGEST_RETRY_AFTER = 900.0
+
+#: What a request raises: no or a refusing answer (httpx), or one that is not as expected.
+ServerError = (httpx.HTTPError, ValueError)
 
 
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """How a failed request is retried.
+class Message(BaseModel):
+    """The message of a chat's choice.
 
-    Attributes:
-        attempts: maximum number of attempts.
-        first_wait_s: seconds before the second attempt; doubled each time, plus a random time of
-            at most ``first_wait_s``.
-        longest_wait_s: maximum of the doubled time in seconds.
+    A server with a reasoning parser returns the model's reasoning apart from ``content``, which is
+    null if generation ended before the answer.
     """
 
-    attempts: int
-    first_wait_s: float = 1.0
-    longest_wait_s: float = 60.0
+    content: str | None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Outcomes(Generic[Reply]):
-    """The outcomes of some requests, in their order.
+class Choice(BaseModel):
+    """One generated text, in OpenAI's form with the fields of vLLM's ``return_token_ids``.
 
     Attributes:
-        replies: None for a request that failed, was not sent, or does not fit.
-        errors: the last error of each failed request, by its index.
-        too_long: the indices of requests that do not fit the model's context.
-        unsent: number of requests not sent because another one had failed.
+        text: the text of a completion, without its stop string.
+        message: the message of a chat.
+        finish_reason: ``stop``, ``length`` or another reason.
+        stop_reason: the stop string, the id that ended the text, or null for the model's end of
+            sequence.
+        token_ids: all generated ids, including those of the end, of the stop string, and of a
+            separate reasoning with its tags.
+        prompt_token_ids: the prompt's ids on the server.
     """
 
-    replies: list[Reply | None]
-    errors: dict[int, ServerError]
-    too_long: set[int]
-    unsent: int
+    text: str | None = None
+    message: Message | None = None
+    finish_reason: str | None = None
+    stop_reason: str | int | None = None
+    token_ids: tuple[int, ...] | None = None
+    prompt_token_ids: tuple[int, ...] | None = None
 
     @property
-    def failure_counts(self) -> str:
-        """Count of failures by kind: ``status 503 (2), timeout (1)``."""
-        kinds = Counter(error.summary for error in self.errors.values())
-        return ", ".join(f"{what} ({count})" for what, count in kinds.most_common())
+    def content(self) -> str:
+        """The text of a completion or of a chat's answer."""
+        return (self.message.content if self.message else self.text) or ""
+
+    @property
+    def reasoning(self) -> str:
+        """The reasoning that the server returned apart from the text; else empty."""
+        message = self.message
+        return (message and (message.reasoning_content or message.reasoning)) or ""
+
+    @property
+    def stop_string(self) -> str:
+        """The stop string that ended the text; empty for any other end."""
+        return self.stop_reason if isinstance(self.stop_reason, str) else ""
+
+    def find_text_ids(
+        self, decode: Callable[[Sequence[int]], str] | None
+    ) -> tuple[int, ...] | None:
+        """Return the ids of the reasoning and the text, or None if they cannot be found exactly.
+
+        Args:
+            decode: returns the text of ids without special tokens; needed after a stop string.
+        """
+        # Ids are exact only if the server also returns the reason for the end.
+        if self.token_ids is None or "stop_reason" not in self.model_fields_set:
+            return None
+        if not self.stop_string:
+            return self.token_ids[:-1] if self.finish_reason == "stop" else self.token_ids
+        if decode is None:
+            return None
+        text = self.content
+        if self.reasoning:
+            full_text = decode(self.token_ids)
+            end = full_text.rfind(text + self.stop_string)
+            if end < 0:
+                return None
+            text = full_text[: end + len(text)]
+        return tuple(ids_of_text(self.token_ids, text, decode))
+
+
+class _Completion(BaseModel):
+    choices: list[Choice] = Field(min_length=1, max_length=1)
+    prompt_token_ids: tuple[int, ...] | None = None
+
+
+def read_choice(reply: Any) -> Choice:
+    """Read the reply to a completion or chat completion with one choice.
+
+    Raises:
+        ValueError: it is not in OpenAI's form, or the server aborted the generation.
+    """
+    completion = _Completion.model_validate(reply)
+    choice = completion.choices[0]
+    is_empty = choice.text is None and choice.message is None
+    if is_empty or choice.finish_reason in ("abort", "error"):
+        raise ValueError("no text")
+    ids = choice.prompt_token_ids or completion.prompt_token_ids
+    return choice.model_copy(update={"prompt_token_ids": ids})
 
 
 class ServerClient:
-    """Sends JSON to one server. Each call opens its own connections."""
+    """Sends JSON to one server.
 
-    def __init__(
-        self,
-        headers: Mapping[str, str],
-        timeout: float,
-        concurrent: int,
-        retry_policy: RetryPolicy,
-        ssl: Any = True,
-    ) -> None:
-        """Store the settings; nothing is sent.
+    Raises:
+        UserError: the environment names a proxy of an unknown kind.
+    """
 
-        Args:
-            headers: sent with every request; the key in ``Authorization`` is removed from messages.
-            timeout: seconds for one attempt.
-            concurrent: maximum number of concurrent requests.
-            retry_policy: how failed requests are retried.
-            ssl: True, False (certificates are not checked) or an ``ssl.SSLContext``.
-        """
-        self._headers = dict(headers)
-        self._timeout = timeout
-        self._concurrent = concurrent
-        self._retry_policy = retry_policy
-        self._ssl = ssl
+    def __init__(self, arguments: ServerArguments) -> None:
+        self.name, self._arguments = arguments.server, arguments
+        self._url = arguments.base_url
+        self._key = os.environ.get(KEY_VARIABLE, "")
         self._paused_until = 0.0
+        headers = {name: str(value) for name, value in arguments.header.items()}
+        if self._key:
+            headers = {"Authorization": f"Bearer {self._key}", **headers}
+        certificates = ssl.create_default_context(cafile=arguments.ca_cert_path)
+        try:
+            self._http = httpx.Client(
+                headers={"Content-Type": "application/json", **headers},
+                timeout=arguments.timeout,
+                limits=httpx.Limits(max_connections=arguments.num_concurrent),
+                verify=certificates if arguments.verify_certificate else False,
+                trust_env=not is_local_host(urlsplit(self._url).hostname or ""),
+            )
+        except (ValueError, ImportError) as error:
+            raise UserError(
+                f"{self.name}{self._describe_proxy()}: the proxy is not supported; expected "
+                "http://HOST:PORT, or the server in NO_PROXY"
+            ) from error
 
-    def post_all(
-        self, url: str, payloads: Sequence[Any], read: Callable[[bytes], Reply]
-    ) -> Outcomes[Reply]:
-        """Post all payloads concurrently, with retries.
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
 
-        A request that does not fit the model's context does not stop the others. After a request
-        has finally failed, no more requests are sent; those already sent are completed.
-
-        Args:
-            url: the endpoint.
-            payloads: JSON values.
-            read: parses the bytes of a reply; raises ``ServerError``.
-        """
-        return asyncio.run(self._post_all(url, payloads, read))
-
-    def send(
-        self, method: str, url: str, read: Callable[[bytes], Reply], payload: Any = None
-    ) -> Reply:
-        """Send one request; retry only if the server is busy.
+    def ask(self, url: str, payload: Any = None) -> Any:
+        """Send one request, and again only if the server is busy; return its JSON, else its text.
 
         Raises:
             ServerError: it failed.
         """
+        method = "GET" if payload is None else "POST"
+        response = self._retry(_is_busy, lambda: self._send(method, url, payload))
+        try:
+            return replace_surrogates(response.json())
+        except ValueError:
+            return response.text
 
-        async def send_request() -> Reply:
-            async with self._open_session() as session:
-                request = partial(self._send_once, session, method, url, payload, read)
-                return await self._send_with_retries(request, _BUSY)
+    def complete(self, payload: Any, *, is_check: bool = False) -> Choice:
+        """Ask for one text, with retries.
 
-        return asyncio.run(send_request())
-
-    async def _post_all(
-        self, url: str, payloads: Sequence[Any], read: Callable[[bytes], Reply]
-    ) -> Outcomes[Reply]:
-        outcomes: Outcomes[Reply] = Outcomes([None] * len(payloads), {}, set(), 0)
-        unsent = 0
-        slots = asyncio.Semaphore(self._concurrent)
-        self._paused_until = 0.0
-
-        async def post(number: int, session: aiohttp.ClientSession) -> None:
-            nonlocal unsent
-            # A request keeps its place while it waits for its next try: a server in trouble
-            # gets fewer concurrent requests.
-            async with slots:
-                if outcomes.errors:
-                    unsent += 1
-                    return
-                try:
-                    request = partial(self._send_once, session, "POST", url, payloads[number], read)
-                    outcomes.replies[number] = await self._send_with_retries(request)
-                except TooLongError:
-                    outcomes.too_long.add(number)
-                except ServerError as error:
-                    outcomes.errors[number] = error
-
-        async with self._open_session() as session:
-            await asyncio.gather(*(post(number, session) for number in range(len(payloads))))
-        return Outcomes(outcomes.replies, outcomes.errors, outcomes.too_long, unsent)
-
-    def _open_session(self) -> aiohttp.ClientSession:
-        return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self._concurrent, ssl=self._ssl),
-            timeout=aiohttp.ClientTimeout(total=self._timeout),
-            headers=self._headers,
-        )
-
-    async def _send_with_retries(
-        self, request: Callable[[], Awaitable[Reply]], statuses: Sequence[int] = ()
-    ) -> Reply:
-        """Send a request with retries; ``statuses`` limits retries to these statuses."""
-
-        def is_retryable(error: BaseException) -> bool:
-            return isinstance(error, TemporaryError) and (not statuses or error.status in statuses)
-
-        first, longest = self._retry_policy.first_wait_s, self._retry_policy.longest_wait_s
-        backoff = wait_exponential(multiplier=first, max=longest) + wait_random(0, first)
-
-        retrying = AsyncRetrying(
-            retry=retry_if_exception(is_retryable),
-            stop=stop_after_attempt(self._retry_policy.attempts),
-            wait=backoff,
-            reraise=True,
-        )
-        return await retrying(request)
-
-    async def _send_once(
-        self,
-        session: aiohttp.ClientSession,
-        method: str,
-        url: str,
-        payload: Any,
-        read: Callable[[bytes], Reply],
-    ) -> Reply:
-        """Send a request once.
+        Args:
+            payload: the request.
+            is_check: whether it is sent again only if the server is busy.
 
         Raises:
-            ServerError: it failed; ``TemporaryError`` if another attempt may succeed.
+            ServerError: it failed in all attempts.
         """
-        while (pause := self._paused_until - time.monotonic()) > 0:
-            # Spread the requests over time when the pause ends.
-            await asyncio.sleep(pause + random.uniform(0, self._retry_policy.first_wait_s))
-        proxy = find_proxy(url)
-        try:
-            async with session.request(method, url, json=payload, proxy=proxy) as response:
-                body = await response.read()
-                if response.status >= 400:
-                    raise self._refused_error(response.status, response.headers, body)
-        except TimeoutError as error:
-            raise TemporaryError("timeout", f"no reply within {self._timeout:g} s") from error
-        except aiohttp.ClientConnectorError as error:
-            raise TemporaryError("no connection", self._redact(str(error))) from error
-        except aiohttp.ClientHttpProxyError as error:
-            detail = self._redact(
-                f"the proxy refuses the connection: {error.status} {error.message}"
-            )
-            raise ServerError("refused by the proxy", detail) from error
-        except aiohttp.ClientError as error:
-            raise TemporaryError("dropped connection", self._redact(str(error))) from error
-        try:
-            return read(body)
-        except ServerError as error:
-            error.detail = self._redact(error.detail)
-            raise
 
-    def _refused_error(self, status: int, headers: Mapping[str, str], body: bytes) -> ServerError:
-        error = status_error(status, headers, self._redact(read_error_message(body)))
-        if isinstance(error, TemporaryError):
-            # The limit that this request reached holds for all requests.
-            self._paused_until = max(self._paused_until, time.monotonic() + error.retry_after)
-        return error
+        def send() -> Choice:
+            body = self._send("POST", self._url, payload).content
+            try:
+                return read_choice(replace_surrogates(json.loads(body)))
+            except ValueError as error:
+                start = body[:80].decode("utf-8", "replace")
+                raise ValueError(f"no OpenAI reply, found {start!r}") from error
 
-    def _redact(self, text: str) -> str:
-        """Return a text as one short line, without the key."""
-        secret = self._headers.get("Authorization", "").removeprefix("Bearer ").strip()
-        if secret:
-            text = text.replace(secret, "***")
+        return self._retry(_is_busy if is_check else is_temporary, send)
+
+    def complete_all(
+        self, payloads: Sequence[Any], report: Callable[[Choice], None]
+    ) -> list[Choice | Exception | None]:
+        """Ask for all texts concurrently, with retries.
+
+        A request that does not fit the model's context does not stop the others. After a request
+        has finally failed, no more requests are sent; those already sent are completed. A request
+        keeps its thread while it waits for its next try: a server in trouble gets fewer concurrent
+        requests.
+
+        Args:
+            payloads: the requests.
+            report: called with each text.
+
+        Returns:
+            In the order of the payloads the text, the last error, or None if it was not sent.
+        """
+        failed, lock = threading.Event(), threading.Lock()
+
+        def post(payload: Any) -> Choice | Exception | None:
+            if failed.is_set():
+                return None
+            try:
+                choice = self.complete(payload)
+            except ServerError as error:
+                if not is_too_long(error):
+                    failed.set()
+                return error
+            with lock:
+                report(choice)
+            return choice
+
+        with ThreadPoolExecutor(self._arguments.num_concurrent) as pool:
+            return list(pool.map(post, payloads))
+
+    def describe(self, error: Exception) -> str:
+        """Describe an error in one short line, without the key."""
+        text = f"{error or type(error).__name__}{self._describe_proxy()}"
+        if isinstance(error, httpx.HTTPStatusError):
+            text = f"status {error.response.status_code}: {_read_message(error.response)}"
+            if wait_s := _read_retry_after(error.response):
+                text += f" (it asks to wait {wait_s:.0f} s)"
+        if self._key:
+            text = text.replace(self._key, "***")
         return " ".join(text.split())[:300]
 
-
-def find_proxy(url: str) -> str | None:
-    """Return the proxy for a URL; None for a direct connection.
-
-    Reads ``HTTP_PROXY``, ``HTTPS_PROXY``, ``ALL_PROXY`` and ``NO_PROXY`` (in upper or lower case)
-    as ``requests`` and ``curl`` do. A server on this machine never uses a proxy.
-
-    Raises:
-        UserError: the proxy's scheme is not http or https.
-    """
-    host = urlsplit(url).hostname or ""
-    if is_local_host(host):
-        return None
-    proxy = select_proxy(url, get_environ_proxies(url))
-    if not proxy:
-        return None
-    proxy = prepend_scheme_if_needed(proxy, "http")
-    if urlsplit(proxy).scheme not in ("http", "https"):
-        raise UserError(
-            f"server {strip_credentials(url)}: found the proxy {strip_credentials(proxy)} in "
-            "the environment; expected http://HOST:PORT in HTTP_PROXY, HTTPS_PROXY or ALL_PROXY; "
-            "or add the server to NO_PROXY to connect directly"
+    def _retry(self, is_retryable: Callable[[BaseException], bool], send: Callable[[], T]) -> T:
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(is_retryable),
+            stop=tenacity.stop_after_attempt(self._arguments.max_retries),
+            wait=tenacity.wait_exponential(multiplier=1, max=60) + tenacity.wait_random(0, 1),
+            reraise=True,
         )
-    return str(proxy)
+        return retrying(send)
+
+    def _send(self, method: str, url: str, payload: Any) -> httpx.Response:
+        while (pause := self._paused_until - time.monotonic()) > 0:
+            # Spread the requests over time when the pause ends.
+            time.sleep(pause + random.uniform(0, 1))
+        content = None if payload is None else json.dumps(payload)
+        response = self._http.request(method, url, content=content)
+        try:
+            return response.raise_for_status()
+        except httpx.HTTPStatusError as error:
+            if is_temporary(error):  # the limit that this request reached holds for all requests
+                pause_end = time.monotonic() + _read_retry_after(response)
+                self._paused_until = max(self._paused_until, pause_end)
+            raise
+
+    def _describe_proxy(self) -> str:
+        parts, proxies = urlsplit(self._url), urllib.request.getproxies()
+        proxy, host = proxies.get(parts.scheme) or proxies.get("all"), parts.hostname or ""
+        if not proxy or is_local_host(host) or urllib.request.proxy_bypass(host):
+            return ""
+        return f" (through the proxy {strip_credentials(proxy)} of the environment)"
+
+
+def is_temporary(error: BaseException) -> bool:
+    """Return whether another attempt may succeed."""
+    if isinstance(error, httpx.HTTPStatusError):
+        wait_s = _read_retry_after(error.response)
+        return error.response.status_code in _TEMPORARY and wait_s <= _LONGEST_RETRY_AFTER
+    return isinstance(error, httpx.TransportError | ValueError)
+
+
+def is_too_long(error: Exception) -> bool:
+    """Return whether the prompt with the new tokens does not fit the model's context."""
+    if not isinstance(error, httpx.HTTPStatusError):
+        return False
+    is_rejected = error.response.status_code in _REJECTED
+    return is_rejected and _CONTEXT_MESSAGE.search(_read_message(error.response)) is not None
+
+
+def find_status(error: Exception) -> int | None:
+    """Return the HTTP status of an error; None without a complete reply."""
+    return error.response.status_code if isinstance(error, httpx.HTTPStatusError) else None
+
+
+def _is_busy(error: BaseException) -> bool:
+    return isinstance(error, Exception) and find_status(error) in _BUSY and is_temporary(error)
+
+
+def _read_retry_after(response: httpx.Response) -> float:
+    """Read the ``Retry-After`` header (a number or a date) in seconds; 0 if it is neither."""
+    value = response.headers.get("Retry-After", "")
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
+    except (TypeError, ValueError):
+        return 0.0
+
+
+def _read_message(response: httpx.Response) -> str:
+    """Read the message of an error reply in OpenAI's form, in FastAPI's, or as plain text."""
+    try:
+        reply = replace_surrogates(response.json())
+    except ValueError:
+        return response.text
+    for key in ("error", "detail", "message"):
+        reply = reply.get(key, reply) if isinstance(reply, dict) else reply
+    return str(reply)
 
 
 def is_local_host(host: str) -> bool:
@@ -286,35 +341,3 @@ def is_local_host(host: str) -> bool:
     except ValueError:
         return False
     return address.is_loopback or address.is_unspecified
-
-
-def build_client(
-    settings: SamplerSettings, arguments: ServerArguments, retry_policy: RetryPolicy
-) -> ServerClient:
-    """Build a sampler's client, with the key from the environment, the rest from ``model_args``.
-
-    Raises:
-        UserError: ``ca_cert_path`` is not a file.
-    """
-    key = os.environ.get(KEY_VARIABLE, "")
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    extra_headers = settings.model_args.get("header") or {}
-    return ServerClient(
-        headers | {str(name): str(value) for name, value in extra_headers.items()},
-        arguments.timeout,
-        arguments.concurrent,
-        retry_policy,
-        _choose_ssl(settings.model_args),
-    )
-
-
-def _choose_ssl(args: Mapping[str, Any]) -> Any:
-    """Return aiohttp's ``ssl`` for lm-eval's ``verify_certificate`` and ``ca_cert_path``."""
-    if not args.get("verify_certificate", True):
-        return False
-    path = args.get("ca_cert_path")
-    if path is None:
-        return True
-    if not os.path.isfile(path):
-        raise UserError(f"model.args: ca_cert_path: file {path!r} not found; expected a PEM file")
-    return ssl.create_default_context(cafile=path)

@@ -1,4 +1,8 @@
-"""Samplers for OpenAI-compatible servers, through lm-eval's API models."""
+"""Samplers for OpenAI-compatible servers: a request for each sample, with its own seed.
+
+lm-eval's own client sends one seed for all samples, and loses all finished requests of a call when
+one fails.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.credentials import strip_credentials
-from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.records import STOP_STRING, Adapter, Decoding
+from gapft_harness.core.credentials import KEY_VARIABLE, strip_credentials
+from gapft_harness.core.errors import GapftError, UserError, did_you_mean
+from gapft_harness.core.records import STOP_STRING, Adapter, Decoding, TokensFrom
 from gapft_harness.core.thoughts import opens_thought
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.hooks.protocols import (
@@ -24,295 +28,63 @@ from gapft_harness.hooks.protocols import (
 )
 from gapft_harness.lm_eval_bridge.samplers.adapter_fit import check_adapter
 from gapft_harness.lm_eval_bridge.samplers.endings import separate_open_thought
-from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, has_chat_template
+from gapft_harness.lm_eval_bridge.samplers.retokenizer import (
+    Retokenizer,
+    build_chat_turns,
+    check_chat_settings,
+    has_chat_template,
+    is_answer_begun,
+)
 from gapft_harness.lm_eval_bridge.samplers.server.arguments import (
     ServerArguments,
-    check_arguments,
-)
-from gapft_harness.lm_eval_bridge.samplers.server.checks import (
-    ServerFacts,
-    check_model,
-    probe_server,
+    read_arguments,
 )
 from gapft_harness.lm_eval_bridge.samplers.server.client import (
-    Outcomes,
-    RetryPolicy,
+    Choice,
     ServerClient,
-    build_client,
-)
-from gapft_harness.lm_eval_bridge.samplers.server.payloads import SHORT_REQUEST, Payloads
-from gapft_harness.lm_eval_bridge.samplers.server.replies import (
     ServerError,
-    ServerReply,
-    TemporaryError,
-    read_reply,
+    find_status,
+    is_temporary,
+    is_too_long,
 )
 from gapft_harness.lm_eval_bridge.samplers.text import find_fitting, require_prompts
 
 logger = logging.getLogger(__name__)
 
+#: Fields beyond OpenAI's, which set every sampling option in the request: vLLM takes missing ones
+#: from the model's generation_config, for example a repetition penalty even for greedy decodes.
+#: ``top_k`` -1 means no limit in both vLLM and SGLang.
+_EXTENSIONS = {"return_token_ids": True, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 
-class ServerSampler:
-    """A model behind ``/v1/completions`` or ``/v1/chat/completions``.
+#: Some servers store seeds as signed 32-bit integers. The seeds of one problem's samples still
+#: differ (``SampleStreams``).
+_SEED_LIMIT = 2**31
 
-    Every sample is a request with its own seed. Whether the same seed gives the same sample again
-    depends on the server: vLLM's rounding depends on the other requests in its batch.
+#: A short request, which fits any usable context.
+_SHORT_REQUEST = Request("probe", "Hello.", (0,), (0,))
+
+#: Prefix of the names of adapters that this package loads.
+_ADAPTER_PREFIX = "gapft:"
+
+
+def _check_settings(settings: SamplerSettings, arguments: ServerArguments) -> None:
+    """Check that prompts can be sent as the recipe wants them.
+
+    Raises:
+        UserError: they cannot.
     """
-
-    def __init__(
-        self,
-        settings: SamplerSettings,
-        adapter: Adapter | None,
-        retry_policy: RetryPolicy | None = None,
-    ) -> None:
-        """Check arguments and server, and make the server load the adapter if there is one.
-
-        Args:
-            settings: ``model_args`` as for ``lm_eval --model local-completions``; see
-                docs/samplers.md for the defaults that differ.
-            adapter: a PEFT folder that the server can read, or None for the source model.
-            retry_policy: how failed requests are retried; default: ``max_retries`` attempts.
-
-        Raises:
-            UserError: invalid argument; no server, or one that is not OpenAI-compatible, lacks
-                the model, refuses the key or cannot serve the adapter; missing tokenizer.
-        """
-        arguments = _check_settings(settings)
-        self._settings = settings
-        self._arguments = arguments
-        self._retokenizer = Retokenizer(settings) if arguments.has_tokenizer else None
-        self._payloads = Payloads(settings, arguments, self._retokenizer)
-        retry_policy = retry_policy or RetryPolicy(arguments.attempts)
-        self._attempts = retry_policy.attempts
-        self._client = build_client(settings, arguments, retry_policy)
-        decode = self._retokenizer.decode if self._retokenizer else None
-        self._facts = probe_server(self._client, arguments, self._payloads.build_probe(), decode)
-        if arguments.is_chat and arguments.chat_template_args and not self._facts.has_extensions:
-            raise UserError(
-                f"model.args: chat_template_args: not supported by the server {self._url}; remove "
-                "them"
-            )
-        self._adapter = adapter
-        self._weights = weights_hash(Path(adapter.path)) if adapter else None
-        self._model = arguments.model
-        self._checked_limits: set[int] = set()
-        if adapter is not None and self._weights is not None:
-            rank = check_adapter(adapter, settings.model_args)
-            self._model = serve_adapter(
-                self._client, arguments, self._facts, adapter, self._weights, rank
-            )
-
-    def generate(
-        self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
-    ) -> list[Generated]:
-        """Generate the responses to every request, in order; see ``protocols.Sampler``.
-
-        A prompt that does not fit gets ``beyond_context``. If its length or the context is
-        unknown, it is sent, and the server's reply decides.
-
-        Raises:
-            UserError: the server refuses a request permanently.
-            GapftError: requests failed in all attempts.
-        """
-        if decoding.top_k and not self._facts.has_extensions:
-            section = "search.deployment" if decoding.samples_deployment else "search"
-            raise UserError(
-                f"{section}.top_k: found {decoding.top_k}, but the server {self._url} does not "
-                "support top_k; set it to 0"
-            )
-        prompts = [self._payloads.build_prompt(request) for request in requests]
-        fits = self._find_fitting(requests, prompts, decoding)
-        payloads = [
-            self._payloads.build_generation(
-                self._model,
-                prompt,
-                decoding.for_index(index),
-                seed,
-                has_extensions=self._facts.has_extensions,
-            )
-            for request, prompt, fit in zip(requests, prompts, fits, strict=True)
-            if fit
-            for index, seed in zip(request.indices, request.seeds, strict=True)
-        ]
-        sent_requests = [r for r, fit in zip(requests, fits, strict=True) if fit for _ in r.indices]
-        replies = iter(self._request_replies(sent_requests, payloads, decoding, report))
-        return [
-            self._build_generated(request, prompt, [next(replies) for _ in request.indices])
-            if fit
-            else beyond_context(request)
-            for request, prompt, fit in zip(requests, prompts, fits, strict=True)
-        ]
-
-    def describe(self) -> dict[str, Any]:
-        """Return server, model and settings, without the key."""
-        card = self._facts.find_entry(self._arguments.model)
-        return {
-            "backend": self._settings.backend,
-            "pretrained": str(self._settings.model_args.get("pretrained")),
-            "url": self._url,
-            "model": self._model,
-            "server": {
-                "version": self._facts.version,
-                "owned_by": card.get("owned_by"),
-                "max_model_len": card.get("max_model_len"),
-                "sampling_settings_complete": self._facts.has_extensions,
-            },
-            "tokenizer": self._retokenizer.name if self._retokenizer else None,
-            "token_ids": self._find_token_source(),
-            "chat_template": self._settings.chat_template,
-            "system_instruction": self._settings.system_instruction,
-            "start_ids": self._retokenizer.start_ids if self._retokenizer else None,
-            "num_concurrent": self._arguments.concurrent,
-            "max_retries": self._attempts,
-            "timeout": self._arguments.timeout,
-            "adapter": self._adapter
-            and {
-                "arm": self._adapter.arm.name,
-                "weights_sha256": self._weights,
-                "merged": False,
-            },
-            "versions": {name: version(name) for name in ("lm_eval", "aiohttp")},
-        }
-
-    def close(self) -> None:
-        """Unload the adapter from the server if this sampler loaded it."""
-        if self._model.startswith(ADAPTER_PREFIX):
-            try:
-                unload_adapter(self._client, self._arguments, self._model)
-            except ServerError as error:
-                logger.warning(
-                    "%s: cannot unload the adapter %s: %s", self._url, self._model, error.summary
-                )
-
-    def _find_token_source(self) -> str:
-        if self._facts.has_token_ids:
-            return "generator"
-        return "retokenized" if self._retokenizer else "none"
-
-    @property
-    def _url(self) -> str:
-        return strip_credentials(self._arguments.base_url)
-
-    def _request_replies(
-        self,
-        sent_requests: Sequence[Request],
-        payloads: Sequence[Mapping[str, Any]],
-        decoding: Decoding,
-        report: ReportGeneration,
-    ) -> list[ServerReply | None]:
-        """Send requests and return the replies; None for prompts that do not fit the context."""
-        finished = tokens = 0
-
-        def read(body: bytes) -> ServerReply:
-            nonlocal finished, tokens
-            reply = read_reply(body)
-            finished += 1
-            tokens += len(reply.token_ids or ())
-            report(finished, tokens)
-            return reply
-
-        outcomes = self._client.post_all(self._arguments.base_url, payloads, read)
-        if outcomes.errors:
-            raise self._failure_error(sent_requests, outcomes)
-        if outcomes.too_long and decoding.max_gen_toks not in self._checked_limits:
-            self._require_room(decoding)
-        return outcomes.replies
-
-    def _require_room(self, decoding: Decoding) -> None:
-        """Check that the server accepts a short prompt, after it refused one for its length.
-
-        Raises:
-            UserError: it refuses, so ``max_gen_toks`` leaves no room for any prompt.
-        """
-        prompt, extended = self._payloads.build_prompt(SHORT_REQUEST), self._facts.has_extensions
-        payload = self._payloads.build_generation(
-            self._model, prompt, decoding, 0, has_extensions=extended
+    check_chat_settings(settings)
+    if settings.start_tokens is not None and not arguments.sends_ids:
+        raise UserError(
+            f"model.start_tokens: found {settings.start_tokens}, but prompts are sent as text and "
+            "the server adds the start tokens; remove tokenizer_backend and tokenized_requests "
+            "from model.args, or remove model.start_tokens"
         )
-        outcomes = self._client.post_all(self._arguments.base_url, [payload], read_reply)
-        if outcomes.too_long:
-            raise UserError(
-                f"search.max_gen_toks: found {decoding.max_gen_toks}; the server {self._url} "
-                "refuses even a short prompt with so many new tokens, since they exceed its "
-                "model's context; lower it"
-            )
-        if outcomes.errors:
-            raise self._failure_error([SHORT_REQUEST], outcomes)
-        self._checked_limits.add(decoding.max_gen_toks)
-
-    def _failure_error(
-        self, sent_requests: Sequence[Request], outcomes: Outcomes[ServerReply]
-    ) -> GapftError:
-        for place, error in outcomes.errors.items():
-            if not isinstance(error, TemporaryError):
-                detail = f" ({error.detail})" if error.detail else ""
-                return UserError(
-                    f"server {self._url}: refused a request for problem "
-                    f"{sent_requests[place].problem_id}: {error.summary}{detail}"
-                )
-        last = list(outcomes.errors.values())[-1]
-        finished = sum(reply is not None for reply in outcomes.replies)
-        return GapftError(
-            f"server {self._url}: {len(outcomes.errors)} of {len(outcomes.replies)} requests of "
-            f"a chunk failed in each of {self._attempts} attempts: {outcomes.failure_counts}"
-            f"{f'; the last: {last.detail}' if last.detail else ''}. {finished} finished and "
-            f"{outcomes.unsent} were not sent. All earlier chunks are kept: run the same command "
-            "again when the server is available"
-        )
-
-    def _find_fitting(
-        self, requests: Sequence[Request], prompts: Sequence[Any], decoding: Decoding
-    ) -> list[bool]:
-        """Return for each prompt whether it fits the context; True if that is unknown.
-
-        Raises:
-            UserError: a prompt is empty; it would be sent as a request without a prompt.
-        """
-        require_prompts(requests, [len(prompt) for prompt in prompts])
-        context = self._arguments.max_length or self._facts.find_entry(self._arguments.model).get(
-            "max_model_len"
-        )
-        if not isinstance(context, int):
-            return [True] * len(prompts)
-        if self._arguments.sends_ids:
-            return find_fitting(requests, [len(prompt) for prompt in prompts], decoding, context)
-        return [True] * len(prompts)
-
-    def _build_generated(
-        self, request: Request, prompt: Any, answers: Sequence[ServerReply | None]
-    ) -> Generated:
-        """Build the result of one request from its replies, with the most exact token ids."""
-        replies = [reply for reply in answers if reply is not None]
-        if len(replies) < len(answers):
-            return beyond_context(request)
-        prompt_ids: tuple[int, ...] = ()
-        if self._arguments.sends_ids:
-            prompt_ids = tuple(prompt)
-        elif replies and replies[0].prompt_ids is not None:
-            prompt_ids = replies[0].prompt_ids
-        elif self._retokenizer is not None:
-            prompt_ids = self._retokenizer.prompt_ids([self._retokenizer.render(request)])[0]
-        # a chat server with a reasoning parser removes the closing tag, so it is not known here
-        is_open = not self._arguments.is_chat and opens_thought(self._payloads.render(request))
-        return Generated(
-            prompt_ids,
-            tuple(
-                separate_open_thought(self._build_generation(reply), is_open) for reply in replies
-            ),
-        )
-
-    def _build_generation(self, reply: ServerReply) -> Generation:
-        decode = self._retokenizer.decode if self._retokenizer else None
-        ids, tokens_from = reply.find_text_ids(decode), "generator"
-        if ids is None:
-            ids, tokens_from = (), "none"
-            if self._retokenizer is not None:
-                reasoning_ids, text_ids = self._retokenizer.response_ids(
-                    [reply.reasoning, reply.text]
-                )
-                ids, tokens_from = (*reasoning_ids, *text_ids), "retokenized"
-        finish_reason = reply.finish_reason if reply.stop is None else STOP_STRING
-        return Generation(
-            reply.text, ids, finish_reason, tokens_from, reply.stop or "", reply.reasoning
+    can_be_text, can_be_chat = not arguments.is_chat, arguments.is_chat or arguments.has_tokenizer
+    if not (can_be_chat if settings.chat_template else can_be_text):
+        raise UserError(
+            f"model.chat_template: found {settings.chat_template}, but a chat server gets only "
+            "chats, and without a local tokenizer (model.args.tokenizer_backend) only it does"
         )
 
 
@@ -325,8 +97,11 @@ def find_model(settings: SamplerSettings) -> None:
     Raises:
         UserError: as in ``ServerSampler``, except errors that only a response shows.
     """
-    arguments = _check_settings(settings)
-    check_model(build_client(settings, arguments, RetryPolicy(1)), arguments)
+    arguments = read_arguments(settings)
+    _check_settings(settings, arguments)
+    client = ServerClient(arguments)
+    _list_models(client, arguments)
+    client.close()
 
 
 def renders_chats(settings: SamplerSettings) -> bool:
@@ -340,100 +115,410 @@ def renders_chats(settings: SamplerSettings) -> bool:
     Raises:
         UserError: invalid argument, or tokenizer not found.
     """
-    arguments = check_arguments(settings.backend, settings.model_args)
+    arguments = read_arguments(settings)
     return arguments.is_chat or (arguments.has_tokenizer and has_chat_template(settings))
 
 
-def _check_settings(settings: SamplerSettings) -> ServerArguments:
-    """Check the arguments, and that prompts are sent as ids if start tokens are set."""
-    arguments = check_arguments(settings.backend, settings.model_args)
-    if settings.start_tokens is not None and not arguments.sends_ids:
-        raise UserError(
-            f"model.start_tokens: found {settings.start_tokens}, but prompts are sent as text and "
-            "the server adds the start tokens; remove tokenizer_backend and tokenized_requests "
-            "from model.args, so that token ids are sent, or remove model.start_tokens"
-        )
-    return arguments
-
-
-#: Prefix of the names of adapters that this package loads.
-ADAPTER_PREFIX = "gapft:"
-
-
-def serve_adapter(
-    client: ServerClient,
-    arguments: ServerArguments,
-    facts: ServerFacts,
-    adapter: Adapter,
-    weights: str,
-    rank: int,
-) -> str:
-    """Find an adapter on the server, or load it.
-
-    An adapter that the server was started with is found by its folder (``root`` in vLLM's list of
-    models). Any other is loaded by vLLM's ``/v1/load_lora_adapter``; server and run must see the
-    same folder. Adapters that another sampler loaded are not used, since it will unload them.
-
-    Args:
-        client: the client.
-        arguments: the checked model arguments.
-        facts: the server's properties.
-        adapter: the adapter, checked against the model.
-        weights: hash of its weights.
-        rank: its highest rank.
-
-    Returns:
-        The adapter's name on the server.
+def _list_models(client: ServerClient, arguments: ServerArguments) -> list[dict[str, Any]]:
+    """Return the entries of the server's list of models; none without such a list.
 
     Raises:
-        UserError: the server can do neither; the message shows how to start it.
+        UserError: no server, a refused key, or an unknown model.
     """
-    folder = Path(adapter.path).resolve()
-    # a different name each time, so that no other sampler unloads this adapter
-    ours = f"{ADAPTER_PREFIX}{adapter.name}:{weights[:16]}:{secrets.token_hex(4)}"
-    for entry in facts.models or ():
-        name = str(entry["id"])
-        same_folder = isinstance(entry.get("root"), str) and Path(entry["root"]) == folder
-        if entry.get("parent") and same_folder and not name.startswith(ADAPTER_PREFIX):
-            return name
     try:
-        client.send(
-            "POST",
-            arguments.build_url("load_lora_adapter"),
-            bytes,  # vLLM confirms in plain text
-            {"lora_name": ours, "lora_path": str(folder)},
-        )
+        reply = client.ask(arguments.build_url("/models"))
     except ServerError as error:
-        raise UserError(_format_refusal(arguments, adapter, rank, error)) from error
-    return ours
-
-
-def unload_adapter(client: ServerClient, arguments: ServerArguments, name: str) -> None:
-    """Unload an adapter that this package loaded.
-
-    Raises:
-        ServerError: the request failed.
-    """
-    client.send("POST", arguments.build_url("unload_lora_adapter"), bytes, {"lora_name": name})
-
-
-def _format_refusal(
-    arguments: ServerArguments, adapter: Adapter, rank: int, error: ServerError
-) -> str:
-    where = f"server {strip_credentials(arguments.base_url)}"
-    folder = Path(adapter.path).resolve()
-    if error.status in (404, 405):
-        # A folder that begins with a dot is temporary (a scaled adapter).
-        is_lasting = not folder.name.startswith(".")
-        option = f", or with --lora-modules {adapter.arm.name}={folder}" if is_lasting else ""
-        return (
-            f"{where}: cannot serve the trained adapter {adapter.arm.name}: found no model with "
-            f"the root {folder}, and the server does not load adapters at run time; restart vLLM "
-            f"with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and --enable-lora --max-lora-rank "
-            f"{rank}{option}, then run the same command"
+        if find_status(error) in (None, 401, 403):
+            raise _check_error(client, error) from error
+        return []
+    entries = reply.get("data") if isinstance(reply, dict) else None
+    if not isinstance(entries, list):
+        return []
+    models = [entry for entry in entries if isinstance(entry, dict) and "id" in entry]
+    names = [str(entry["id"]) for entry in models]
+    if arguments.model not in names:
+        raise UserError(
+            f"{client.name}: unknown model {arguments.model!r}; "
+            f"{did_you_mean(arguments.model, names)}; set model.args.model"
         )
-    return (
-        f"{where}: cannot load the trained adapter {adapter.arm.name} from {folder}: "
-        f"{error.summary} ({error.detail}); the server must see this folder, serve the adapter's "
-        f"base model, and allow rank {rank} (--max-lora-rank)"
+    return models
+
+
+def _check_error(client: ServerClient, error: Exception) -> UserError:
+    """Build the error for a server that fails the first requests."""
+    return UserError(
+        f"{client.name}: {client.describe(error)}; expected an OpenAI-compatible server at the "
+        f"complete URL model.args.base_url, with its key in the variable {KEY_VARIABLE}"
     )
+
+
+class ServerSampler:
+    """A model behind ``/v1/completions`` or ``/v1/chat/completions``.
+
+    Whether the same seed gives the same sample again depends on the server: vLLM's rounding depends
+    on the other requests in its batch.
+    """
+
+    def __init__(self, settings: SamplerSettings, adapter: Adapter | None) -> None:
+        """Check arguments and server, and make the server load the adapter if there is one.
+
+        Args:
+            settings: ``model_args`` as for ``lm_eval --model local-completions``; see
+                docs/samplers.md for the defaults that differ.
+            adapter: a PEFT folder that the server can read, or None for the source model.
+
+        Raises:
+            UserError: invalid argument; no server, or one that is not OpenAI-compatible, lacks
+                the model, refuses the key or cannot serve the adapter; missing tokenizer.
+        """
+        self._settings, self._adapter = settings, adapter
+        self._arguments = read_arguments(settings)
+        _check_settings(settings, self._arguments)
+        self._client = ServerClient(self._arguments)
+        self._models = _list_models(self._client, self._arguments)
+        self._model = self._arguments.model
+        self._card = next((entry for entry in self._models if entry["id"] == self._model), {})
+        self._retokenizer = Retokenizer(settings) if self._arguments.has_tokenizer else None
+        self._decode = self._retokenizer.decode if self._retokenizer else None
+        self._has_extensions = True
+        self._has_token_ids = self._probe().token_ids is not None
+        #: Limits of new tokens that leave room for a prompt.
+        self._checked_limits: set[int] = set()
+        self._weights = weights_hash(Path(adapter.path)) if adapter else ""
+        if adapter is not None:
+            self._model = self._serve_adapter(adapter)
+
+    def generate(
+        self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
+    ) -> list[Generated]:
+        """Generate the responses to every request, in order; see ``protocols.Sampler``.
+
+        A prompt that does not fit gets ``beyond_context``. If its length or the context is
+        unknown, it is sent, and the server's reply decides.
+
+        Raises:
+            UserError: the server refuses a request permanently.
+            GapftError: a request failed in all attempts.
+        """
+        if decoding.top_k:
+            section = "search.deployment" if decoding.samples_deployment else "search"
+            self._require_extensions(f"{section}.top_k")
+        prompts = [self._build_prompt(request) for request in requests]
+        fits = self._find_fitting(requests, prompts, decoding)
+        sent = [
+            (request, self._build_payload(prompt, decoding.for_index(index), seed))
+            for request, prompt, fit in zip(requests, prompts, fits, strict=True)
+            if fit
+            for index, seed in zip(request.indices, request.seeds, strict=True)
+        ]
+        choices = iter(self._complete_all(sent, decoding, report))
+        return [
+            self._build_generated(request, prompt, [next(choices) for _ in request.indices])
+            if fit
+            else beyond_context(request)
+            for request, prompt, fit in zip(requests, prompts, fits, strict=True)
+        ]
+
+    def describe(self) -> dict[str, Any]:
+        """Return server, model and settings, without the key."""
+        token_source = "retokenized" if self._retokenizer else "none"
+        adapter = self._adapter and {
+            "arm": self._adapter.arm.name,
+            "weights_sha256": self._weights,
+            "merged": False,
+        }
+        return {
+            "backend": self._settings.backend,
+            "pretrained": str(self._settings.model_args.get("pretrained")),
+            "url": strip_credentials(self._arguments.base_url),
+            "model": self._model,
+            "server": {
+                "version": self._ask_version(),
+                "owned_by": self._card.get("owned_by"),
+                "max_model_len": self._card.get("max_model_len"),
+                "sampling_settings_complete": self._has_extensions,
+            },
+            "tokenizer": self._retokenizer.name if self._retokenizer else None,
+            "token_ids": "generator" if self._has_token_ids else token_source,
+            "chat_template": self._settings.chat_template,
+            "system_instruction": self._settings.system_instruction,
+            "start_ids": self._retokenizer.start_ids if self._retokenizer else None,
+            "adapter": adapter,
+            "versions": {name: version(name) for name in ("lm_eval", "httpx")},
+        }
+
+    def close(self) -> None:
+        """Unload the adapter from the server if this sampler loaded it."""
+        if self._model.startswith(_ADAPTER_PREFIX):
+            url = self._arguments.build_url("/unload_lora_adapter")
+            try:
+                self._client.ask(url, {"lora_name": self._model})
+            except ServerError as error:
+                reason = self._client.describe(error)
+                logger.warning("%s: cannot unload %s: %s", self._client.name, self._model, reason)
+        self._client.close()
+
+    # Before anything is generated
+
+    def _probe(self) -> Choice:
+        """Ask for one short greedy response; find out whether the server takes the extensions.
+
+        Raises:
+            UserError: it fails, or the local tokenizer is not the served model's.
+        """
+        prompt, decoding = self._build_prompt(_SHORT_REQUEST), Decoding(False, 4)
+        try:
+            try:
+                choice = self._client.complete(
+                    self._build_payload(prompt, decoding, 0), is_check=True
+                )
+            except ServerError as error:
+                if find_status(error) not in (400, 422):
+                    raise
+                self._has_extensions = False
+                choice = self._client.complete(
+                    self._build_payload(prompt, decoding, 0), is_check=True
+                )
+        except ServerError as error:
+            raise _check_error(self._client, error) from error
+        if self._arguments.is_chat and self._arguments.chat_template_args:
+            self._require_extensions("model.args.chat_template_args")
+        self._check_tokenizer(choice)
+        return choice
+
+    def _require_extensions(self, key: str) -> None:
+        """Check that the server takes vLLM's fields.
+
+        Raises:
+            UserError: it does not; the message names the key that needs one.
+        """
+        if not self._has_extensions:
+            raise UserError(
+                f"{key}: not supported by the {self._client.name}, which takes only OpenAI's "
+                "fields; remove it, or use the backend local-completions"
+            )
+
+    def _check_tokenizer(self, choice: Choice) -> None:
+        """Compare the server's text with the local decoding of its ids, to find a wrong tokenizer.
+
+        Raises:
+            UserError: they differ.
+        """
+        ids = choice.find_text_ids(self._decode)
+        if self._decode is None or ids is None:
+            return
+        # At the borders, decoding token by token may differ by a space or half a character.
+        ours, theirs, reasoning = (
+            text.strip("\ufffd").strip()
+            for text in (self._decode(ids), choice.content, choice.reasoning)
+        )
+        # the tags around a separate reasoning are only in the ids
+        is_same = ours.endswith(theirs) and reasoning in ours if reasoning else ours == theirs
+        if not is_same:
+            raise UserError(
+                f"{self._client.name}: wrong tokenizer: it decodes the server's ids to {ours!r}, "
+                f"the server to {theirs!r}; set model.args.tokenizer to that of the served model"
+            )
+
+    def _ask_version(self) -> str | None:
+        """Ask for vLLM's version, at ``/version`` beside ``/v1``."""
+        url = self._arguments.build_url("/version").replace("/v1/version", "/version")
+        try:
+            reply = self._client.ask(url)
+        except ServerError:
+            return None
+        return reply.get("version") if isinstance(reply, dict) else None
+
+    def _serve_adapter(self, adapter: Adapter) -> str:
+        """Find an adapter on the server, or load it; return its name on the server.
+
+        An adapter that the server was started with is found by its folder (``root`` in vLLM's list
+        of models). Any other is loaded by vLLM's ``/v1/load_lora_adapter``; server and run must see
+        the same folder. Adapters that another sampler loaded are not used, since it will unload
+        them.
+
+        Raises:
+            UserError: the server can do neither; the message shows how to start it.
+        """
+        rank = check_adapter(adapter, self._settings.model_args)
+        folder = Path(adapter.path).resolve()
+        for entry in self._models:
+            name, is_here = str(entry["id"]), Path(str(entry.get("root"))) == folder
+            if entry.get("parent") and is_here and not name.startswith(_ADAPTER_PREFIX):
+                return name
+        # a different name each time, so that no other sampler unloads this adapter
+        own_name = f"{_ADAPTER_PREFIX}{adapter.name}:{self._weights[:16]}:{secrets.token_hex(4)}"
+        try:
+            self._client.ask(
+                self._arguments.build_url("/load_lora_adapter"),
+                {"lora_name": own_name, "lora_path": str(folder)},
+            )
+        except ServerError as error:
+            raise UserError(
+                f"{self._client.name}: cannot load the trained adapter {adapter.arm.name} from "
+                f"{folder}: {self._client.describe(error)}; the server must see this folder and "
+                "serve the adapter's base; start vLLM with "
+                "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and --enable-lora "
+                f"--max-lora-rank {rank}, then run the same command"
+            ) from error
+        return own_name
+
+    # Requests
+
+    def _build_prompt(self, request: Request) -> Any:
+        """Return the prompt in the form that is sent: turns of a chat, token ids, or text."""
+        if self._arguments.is_chat:
+            return build_chat_turns(request, self._settings.system_instruction)
+        text = self._render(request)
+        if self._retokenizer is None or not self._arguments.sends_ids:
+            return text
+        return list(self._retokenizer.prompt_ids([text])[0])
+
+    def _render(self, request: Request) -> str:
+        """Return the prompt as text; with a local tokenizer, rendered as a chat if requested."""
+        return request.text if self._retokenizer is None else self._retokenizer.render(request)
+
+    def _build_payload(self, prompt: Any, decoding: Decoding, seed: int) -> dict[str, Any]:
+        """Build the request for one response, with lm-eval's fields and the sample's seed.
+
+        Raises:
+            UserError: the chat ends inside the assistant's turn, which the server would close.
+        """
+        is_chat = self._arguments.is_chat
+        payload: dict[str, Any] = {
+            "messages" if is_chat else "prompt": prompt,
+            "model": self._model,
+            "max_tokens": decoding.max_gen_toks,
+            "temperature": decoding.temperature if decoding.do_sample else 0,
+            "stop": list(decoding.until),
+            "seed": seed % _SEED_LIMIT,
+        }
+        if decoding.do_sample:
+            payload["top_p"] = decoding.top_p
+        if self._has_extensions:
+            payload |= _EXTENSIONS
+            if decoding.do_sample and decoding.top_k:
+                payload["top_k"] = decoding.top_k
+            if self._retokenizer is not None:
+                # Servers search stop strings in text without special tokens.
+                payload["stop_token_ids"] = self._retokenizer.special_ids(decoding.until)
+            if is_chat:
+                payload["chat_template_kwargs"] = self._arguments.chat_template_args
+        if is_chat and is_answer_begun(prompt):
+            self._require_extensions("gen_prefix of the task")
+            payload |= {"add_generation_prompt": False, "continue_final_message": True}
+        # some servers refuse an empty list of stop strings
+        return {key: value for key, value in payload.items() if value not in ([], {})}
+
+    def _find_fitting(
+        self, requests: Sequence[Request], prompts: Sequence[Any], decoding: Decoding
+    ) -> list[bool]:
+        """Return for each prompt whether it fits the context; True if that is unknown.
+
+        Raises:
+            UserError: a prompt is empty; it would be sent as a request without a prompt.
+        """
+        lengths = [len(prompt) for prompt in prompts]
+        require_prompts(requests, lengths)
+        context = self._arguments.max_length or self._card.get("max_model_len")
+        if not (self._arguments.sends_ids and isinstance(context, int)):
+            return [True] * len(prompts)
+        return find_fitting(requests, lengths, decoding, context)
+
+    def _complete_all(
+        self,
+        sent: Sequence[tuple[Request, Mapping[str, Any]]],
+        decoding: Decoding,
+        report: ReportGeneration,
+    ) -> list[Choice | None]:
+        """Send requests and return the texts; None for prompts that do not fit the context.
+
+        Raises:
+            UserError: the server refuses a request, or has no room for any prompt.
+            GapftError: a request failed in all attempts.
+        """
+        finished = tokens = 0
+
+        def count(choice: Choice) -> None:
+            nonlocal finished, tokens
+            finished, tokens = finished + 1, tokens + len(choice.token_ids or ())
+            report(finished, tokens)
+
+        outcomes = self._client.complete_all([payload for _, payload in sent], count)
+        is_any_too_long = False
+        for outcome, (request, _) in zip(outcomes, sent, strict=True):
+            if not isinstance(outcome, Exception):
+                continue
+            if is_too_long(outcome):
+                is_any_too_long = True
+                continue
+            reason = f"problem {request.problem_id}: {self._client.describe(outcome)}"
+            if not is_temporary(outcome):
+                raise UserError(f"{self._client.name}: refused {reason}") from outcome
+            raise GapftError(
+                f"{self._client.name}: failed in each of {self._arguments.max_retries} attempts "
+                f"for {reason}. {finished} of {len(sent)} requests of this chunk finished. All "
+                "earlier chunks are kept: run the same command again when the server is available"
+            ) from outcome
+        if is_any_too_long and decoding.max_gen_toks not in self._checked_limits:
+            self._require_room(decoding)
+        return [outcome if isinstance(outcome, Choice) else None for outcome in outcomes]
+
+    def _require_room(self, decoding: Decoding) -> None:
+        """Check that the server accepts a short prompt, after it refused one for its length.
+
+        Raises:
+            UserError: it refuses, so ``max_gen_toks`` leaves no room for any prompt.
+        """
+        payload = self._build_payload(self._build_prompt(_SHORT_REQUEST), decoding, 0)
+        try:
+            self._client.complete(payload)
+        except ServerError as error:
+            raise UserError(
+                f"search.max_gen_toks: found {decoding.max_gen_toks}; the {self._client.name} "
+                "refuses even a short prompt with so many new tokens: "
+                f"{self._client.describe(error)}; lower it"
+            ) from error
+        self._checked_limits.add(decoding.max_gen_toks)
+
+    # Replies
+
+    def _build_generated(
+        self, request: Request, prompt: Any, choices: Sequence[Choice | None]
+    ) -> Generated:
+        """Build the result of one request, with the most exact token ids."""
+        answers = [choice for choice in choices if choice is not None]
+        if len(answers) < len(choices):
+            return beyond_context(request)
+        prompt_ids: tuple[int, ...] = ()
+        if self._arguments.sends_ids:
+            prompt_ids = tuple(prompt)
+        elif answers and answers[0].prompt_token_ids is not None:
+            prompt_ids = answers[0].prompt_token_ids
+        elif self._retokenizer is not None:
+            prompt_ids = self._retokenizer.prompt_ids([self._render(request)])[0]
+        # a chat server with a reasoning parser removes the closing tag, so it is not known here
+        is_open = not self._arguments.is_chat and opens_thought(self._render(request))
+        generations = (self._build_generation(choice) for choice in answers)
+        return Generated(prompt_ids, tuple(separate_open_thought(g, is_open) for g in generations))
+
+    def _build_generation(self, choice: Choice) -> Generation:
+        ids = choice.find_text_ids(self._decode)
+        tokens_from: TokensFrom = "generator"
+        if ids is None:
+            ids, tokens_from = (), "none"
+            if self._retokenizer is not None:
+                parts = self._retokenizer.response_ids([choice.reasoning, choice.content])
+                ids, tokens_from = (*parts[0], *parts[1]), "retokenized"
+        is_known = choice.finish_reason in ("stop", "length")
+        finish_reason = choice.finish_reason if is_known else "unknown"
+        if choice.stop_string:
+            finish_reason = STOP_STRING
+        return Generation(
+            choice.content,
+            ids,
+            str(finish_reason),
+            tokens_from,
+            choice.stop_string,
+            choice.reasoning,
+        )
