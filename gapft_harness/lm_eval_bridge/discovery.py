@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from lm_eval.tasks import TaskManager
 
     from gapft_harness.lm_eval_bridge.loaded_task import ChatLayout, LoadedTask
+
+#: Values of ``dataset_path`` that are file formats of ``datasets``, not datasets of the hub.
+_FILE_FORMATS = ("json", "csv", "parquet", "text", "arrow", "xml", "pandas")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,17 +157,13 @@ def _find_unreadable(folder: Path) -> list[str]:
 
 
 def _build_task(manager: TaskManager, name: str, paths: Sequence[Path]) -> tuple[Any, Path | None]:
-    from gapft_harness.lm_eval_bridge.task_file.keys import check_keys
-    from gapft_harness.lm_eval_bridge.task_file.templates import use_compiled_templates
-
     entry = manager.task_index.get(name)
     file = entry.yaml_path if entry is not None and entry.yaml_path else name
     where = f"task {name} ({file})"
     config = _load_config(file, where)
-    check_keys(config, where)
+    _check_keys(config, where)
     try:
-        with use_compiled_templates():
-            task = next(iter(manager.load([name])["tasks"].values()))
+        task = next(iter(manager.load([name])["tasks"].values()))
     except GapftError:
         raise
     except Exception as error:
@@ -179,12 +178,29 @@ def _load_config(file: Path | str, where: str) -> dict[str, Any]:
     """Load a task file with the keys that it includes; functions stay names."""
     from lm_eval.tasks._yaml_loader import load_yaml
 
-    from gapft_harness.lm_eval_bridge.task_file.keys import find_repeated_key
-
     try:
         config: dict[str, Any] = load_yaml(file, resolve_func=False)
     except Exception as error:
         raise UserError(f"{where}: {describe_error(error)}") from error
-    if repeated := find_repeated_key(Path(file)):
-        raise UserError(f"{where}: {repeated}")
     return config
+
+
+def _check_keys(config: Mapping[str, Any], where: str) -> None:
+    """Check keys of any task, lm-eval's own tasks included.
+
+    Raises:
+        UserError: a count is not a whole number, or the data files are not named: ``datasets``
+            would read all files of the current directory.
+    """
+    for key, minimum in (("num_fewshot", 0), ("repeats", 1)):
+        value = config.get(key)
+        if value is not None and (type(value) is not int or value < minimum):
+            raise UserError(
+                f"{where}: {key}: found {value!r:.60}, expected a whole number from {minimum}"
+            )
+    named = {"data_files", "data_dir"} & set(config.get("dataset_kwargs") or {})
+    if config.get("dataset_path") in _FILE_FORMATS and not named:
+        raise UserError(
+            f"{where}: dataset_kwargs: the key 'data_files' is missing; expected e.g. "
+            "{data_files: {train: pool.jsonl, test: audit.jsonl}}"
+        )

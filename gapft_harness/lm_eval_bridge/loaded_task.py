@@ -32,7 +32,6 @@ from gapft_harness.lm_eval_bridge.task_file.data import (
 from gapft_harness.lm_eval_bridge.task_file.documents import Document, Documents
 from gapft_harness.lm_eval_bridge.task_file.faults import describe_task
 from gapft_harness.lm_eval_bridge.task_file.settings import Episode, build_greedy_decoding
-from gapft_harness.lm_eval_bridge.task_file.templates import use_compiled_templates
 from gapft_harness.recipe.sections import Search
 
 
@@ -208,8 +207,7 @@ class LoadedTask:
             if has_own_ids
             else assign_problem_ids([to_json_record(row) for row in rows])
         )
-        with use_compiled_templates():
-            return [(name, str(task.doc_to_text(row))) for name, row in zip(ids, rows, strict=True)]
+        return [(name, str(task.doc_to_text(row))) for name, row in zip(ids, rows, strict=True)]
 
     def find_question(self, problem: Problem) -> str:
         """Return a problem's prompt without few-shot examples."""
@@ -280,10 +278,7 @@ class LoadedTask:
         self.dropped += [note for note in notes if note not in self.dropped]
         if self.num_fewshot:
             self._examples = OrderFreeExamples(self._task)
-        with use_compiled_templates():
-            problems = [
-                self._build_problem(documents, row, name, split) for row, name in enumerate(ids)
-            ]
+        problems = [self._build_problem(documents, row, name) for row, name in enumerate(ids)]
         self._golds[label] = [
             (problem.gold, documents.describe_place(row)) for row, problem in enumerate(problems)
         ]
@@ -300,7 +295,7 @@ class LoadedTask:
         if warning not in self.warnings:
             self.warnings.append(warning)
 
-    def _build_problem(self, documents: Documents, row: int, name: str, split: str) -> Problem:
+    def _build_problem(self, documents: Documents, row: int, name: str) -> Problem:
         task, document = self._task, documents[row]
         try:
             prompt = self._build_prompt(document, name)

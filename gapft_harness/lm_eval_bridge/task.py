@@ -21,8 +21,9 @@ from lm_eval.api.task import ConfigurableTask
 from gapft_harness import load_verifier
 from gapft_harness.analysis.pass_at_k import list_reported_k, pass_at_k
 from gapft_harness.core.errors import UserError, did_you_mean
-from gapft_harness.core.identities import assign_problem_ids
+from gapft_harness.core.identities import assign_problem_ids, content_hash
 from gapft_harness.core.records import Gold
+from gapft_harness.hooks.judge import Judge, VerdictAndAnswer
 from gapft_harness.lm_eval_bridge.benchmarks.splits import (
     SplitData,
     Splits,
@@ -30,7 +31,7 @@ from gapft_harness.lm_eval_bridge.benchmarks.splits import (
     build_local_splits,
 )
 from gapft_harness.lm_eval_bridge.fewshot import check_examples, find_examples
-from gapft_harness.lm_eval_bridge.judge import CachingJudge, Scores
+from gapft_harness.lm_eval_bridge.judge import Scores, judge_pairs
 from gapft_harness.lm_eval_bridge.task_file.data import (
     number_records,
     resolve_data_files,
@@ -46,7 +47,6 @@ from gapft_harness.lm_eval_bridge.task_file.templates import (
     refuse_nulls,
     render,
     require_fields,
-    resolve_spec,
 )
 
 
@@ -76,6 +76,8 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
         super().__init__(config={**config, **own})
         chosen = self.fewshot_cfg.sampler
         self._sampler_class: Any = get_sampler(chosen) if isinstance(chosen, str) else chosen
+        #: Verdicts and answers, by response and hash of the gold answer.
+        self._judged: dict[tuple[str, str], VerdictAndAnswer] = {}
 
     @property
     def is_predict_only(self) -> bool:
@@ -83,14 +85,14 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
         return "bypass" in self._metric_fn_list
 
     @cached_property
-    def judge(self) -> CachingJudge:
+    def judge(self) -> Judge:
         """The task's verifier, loaded at the first use.
 
         Raises:
             UserError: unknown verifier or parameter.
         """
         try:
-            return CachingJudge(load_verifier(self.settings.verifier, **self.settings.params))
+            return load_verifier(self.settings.verifier, **self.settings.params)
         except UserError as error:
             raise error.with_place(f"{describe_task(self.config)}: metadata.gapft") from error
 
@@ -101,7 +103,7 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
             UserError: unknown verifier or parameter, an invalid gold answer, or few-shot examples
                 that the verifier does not pass. All before anything is generated.
         """
-        judge = self.judge.judge
+        judge = self.judge
         needs_golds = not self.is_predict_only  # --predict_only needs no gold answer
         if needs_golds and self.config.num_fewshot:
             check_examples(self, judge.verify)
@@ -145,7 +147,8 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
         if isinstance(template, str) and self.prompt is None and len(documents):
             try:
                 require_fields(template, documents[0])
-                self._render_plain(template, documents[0])
+                if template not in documents[0]:
+                    render(template, documents[0])
             except (UserError, TemplateError) as error:
                 where = f"{describe_task(self.config)}: doc_to_text"
                 raise UserError(f"{documents.describe_place(0)}: {where}: {error}") from error
@@ -205,34 +208,26 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
 
     # Prompts
 
-    @staticmethod
-    def resolve_field(doc: Document, field: str | None = None) -> Any:
-        """Return a field's value or a rendered template; the template is compiled once."""
-        return resolve_spec(field, doc) if field else None
-
     def doc_to_text(self, doc: Document, doc_to_text: Any = None) -> Any:
         """Return the prompt without few-shot examples and chat template."""
         template = self.config.doc_to_text if doc_to_text is None else doc_to_text
         if isinstance(template, str) and self.prompt is None:
             require_fields(template, doc)
-        return self._render_plain(template, doc) or super().doc_to_text(doc, doc_to_text)
+        return super().doc_to_text(doc, doc_to_text)
 
     def doc_to_target(self, doc: Document, doc_to_target: Any = None) -> Any:
         """Return the target that lm-eval logs; also the gold, unless the YAML sets ``gold``.
 
-        A field's value is unchanged, also if lm-eval does not find the field in the audit.
+        A field's value is unchanged, also if lm-eval does not find the field in the audit. A text
+        in brackets stays text, which lm-eval would evaluate as Python.
         """
         template = self.config.doc_to_target if doc_to_target is None else doc_to_target
-        if isinstance(template, str) and template in doc and self.prompt is None:
-            return doc[template]
-        return self._render_plain(template, doc) or super().doc_to_target(doc, doc_to_target)
-
-    def _render_plain(self, template: Any, doc: Document) -> str | None:
-        """Render a plain template; return None for cases that lm-eval treats differently."""
-        plain = isinstance(template, str) and template not in doc and self.prompt is None
-        if not plain or self.config.doc_to_choice is not None:
-            return None
-        return render(template, doc)
+        if isinstance(template, str) and self.prompt is None:
+            if template in doc:
+                return doc[template]
+            if self.config.doc_to_choice is None:
+                return render(template, doc)
+        return super().doc_to_target(doc, doc_to_target)
 
     def fewshot_docs(self) -> None:
         """Return None: the examples of ``--num_fewshot`` are read only when they are drawn."""
@@ -265,13 +260,14 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
         """
         if self.is_predict_only:  # --predict_only
             return {"bypass": 999}
-        gold = self.gold(doc)
         responses = self._check_responses(doc, results[0])
-        if not self.judge.has_verdicts(responses, gold):
+        gold_hash = content_hash(self.gold(doc))
+        if any((text, gold_hash) not in self._judged for text in responses):
             self._judge_all()
-        verdicts = self.judge.verdicts(responses, gold)
+        outcomes = [self._judged[text, gold_hash] for text in responses]
+        verdicts = [verdict for verdict, _ in outcomes]
         rates = self._compute_rates(sum(verdict.passed for verdict in verdicts))
-        return Scores(rates, verdicts, self.judge.read_answers(responses, gold))
+        return Scores(rates, verdicts, [answer for _, answer in outcomes])
 
     def _check_responses(self, doc: Document, result: Any) -> list[str]:
         """Return the responses to one problem, after a check that there are ``repeats``."""
@@ -287,14 +283,16 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
 
     def _judge_all(self) -> None:
         """Judge all responses to all problems in one call, so that the verifier can parallelize."""
-        pairs = [
-            (text, gold)
-            for instance in self.instances or ()
-            for gold in [self.gold(instance.doc)]
-            for result in instance.filtered_resps.values()
-            for text in self._check_responses(instance.doc, result)
-        ]
-        self.judge.judge_new(pairs)
+        gold_by_pair: dict[tuple[str, str], Gold] = {}
+        for instance in self.instances or ():
+            gold = self.gold(instance.doc)
+            gold_hash = content_hash(gold)
+            for result in instance.filtered_resps.values():
+                for text in self._check_responses(instance.doc, result):
+                    gold_by_pair[text, gold_hash] = gold
+        texts = [text for text, _ in gold_by_pair]
+        outcomes = judge_pairs(self.judge, texts, list(gold_by_pair.values()))
+        self._judged = dict(zip(gold_by_pair, outcomes, strict=True))
 
     def _compute_rates(self, passing: int) -> dict[str, float]:
         """Compute pass@1 of one decode, or the unbiased pass@k of K samples."""

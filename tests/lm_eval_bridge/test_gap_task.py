@@ -9,7 +9,6 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Verdict
 from gapft_harness.hooks.judge import Judge
 from gapft_harness.lm_eval_bridge.discovery import load_task
-from gapft_harness.lm_eval_bridge.judge import CachingJudge
 from gapft_harness.lm_eval_bridge.task_file.code_files import tasks_path
 
 YAML = """
@@ -157,7 +156,7 @@ class CountingVerifier:
 def test_judges_distinct_responses_in_one_call(folder):
     task = open_task(folder, "mine_passk")
     counting = CountingVerifier()
-    task.judge = CachingJudge(Judge(counting))
+    task.judge = Judge(counting)
     results = process_responses(task, [["8", "8", "x", "8"], ["9"] * 4, ["9"] * 4])
     assert counting.calls == [3]
     assert [r["pass@1"] for r in results] == [pytest.approx(0.75), 1.0, 1.0]
@@ -168,7 +167,7 @@ def test_counts_verifier_errors(folder, caplog):
         raise RuntimeError("worker gone")
 
     task = open_task(folder, "mine")
-    task.judge = CachingJudge(Judge(SimpleNamespace(verify=fail)))
+    task.judge = Judge(SimpleNamespace(verify=fail))
     results = process_responses(task, [["8"], ["9"], ["9"]])
     assert [r["verifier_errors"] for r in results] == [1, 1, 1]
     assert [r["pass@1"] for r in results] == [0.0, 0.0, 0.0]

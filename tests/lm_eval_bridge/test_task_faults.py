@@ -123,7 +123,6 @@ FAULTS = [
     ("training_split: pool", "", ["training_split"]),
     ("data_files: {pool", "data_fils: {pool", ["'data_files'"]),
     ("audit.jsonl", "none.jsonl", ["none.jsonl"]),
-    ("test_split: audit", "test_split: audit\ntest_split: a", ["line 8", "'test_sp"]),
     ("training_split: pool", f"{EXAMPLES} two", ["num_fewshot", "'two'"]),
     ("training_split", "repeats: 0\ntraining_split", ["repeats", "found 0"]),
     ("training_split: pool", f"{EXAMPLES} 6", ["num_fewshot", "found 6"]),

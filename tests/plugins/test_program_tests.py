@@ -13,7 +13,7 @@ import pytest
 from gapft_harness import load_verifier
 from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.judge import Judge
-from gapft_harness.lm_eval_bridge.judge import CachingJudge
+from gapft_harness.lm_eval_bridge.judge import judge_pairs
 from gapft_harness.plugins.verifiers.program_tests import ProgramTests
 from gapft_harness.sandbox import InfrastructureError, Test, TestResult, probe_tiers
 from gapft_harness.sandbox.confinement.syscalls import Refused
@@ -127,7 +127,7 @@ def test_sandbox_failure_is_never_a_verdict(
             Judge(verifier).verify([fence("print(2)")], [DOUBLE])
         # The stock lm_eval must not score it 0 either.
         with pytest.raises(InfrastructureError):
-            CachingJudge(Judge(verifier)).verdicts([fence("print(2)")], DOUBLE)
+            judge_pairs(Judge(verifier), [fence("print(2)")], [DOUBLE])
     assert verifier.verify([fence(RIGHT)], [DOUBLE])[0].passed
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 from jinja2 import Template, meta
+from lm_eval import utils
 
 from gapft_harness.core.errors import UserError, did_you_mean
 
@@ -17,9 +17,7 @@ _MARKS = ("{{", "{%", "{#")
 @lru_cache(maxsize=1024)
 def _compile_template(template: str, *, nulls: bool = True) -> Template:
     """Compile a template; with ``nulls=False`` it refuses to print a null."""
-    from lm_eval.utils import env
-
-    environment = env if nulls else env.overlay(finalize=_refuse_null)
+    environment = utils.env if nulls else utils.env.overlay(finalize=_refuse_null)
     compiled: Template = environment.from_string(template)
     return compiled
 
@@ -31,6 +29,9 @@ def render(template: str, document: Mapping[str, Any]) -> str:
         TemplateError: the template is malformed, or names a field that the document lacks.
     """
     return _compile_template(template).render(**document)
+
+
+utils.apply_template = render  # lm-eval's own tasks use it too
 
 
 def refuse_nulls(template: str, document: Mapping[str, Any]) -> None:
@@ -74,16 +75,3 @@ def list_fields(spec: str, document: Mapping[str, Any]) -> list[str]:
         return [spec]
     used = meta.find_undeclared_variables(_compile_template(spec).environment.parse(spec))
     return sorted(used & document.keys())
-
-
-@contextlib.contextmanager
-def use_compiled_templates() -> Iterator[None]:
-    """Make lm-eval's own tasks use ``render`` while the block runs."""
-    from lm_eval import utils
-
-    original = utils.apply_template
-    utils.apply_template = render
-    try:
-        yield
-    finally:
-        utils.apply_template = original
