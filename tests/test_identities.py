@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from gapft_harness.core.identities import (
     assign_problem_ids,
     canonical_json,
-    drop_unused_split,
     is_repeat,
 )
 
@@ -24,28 +23,6 @@ documents = st.lists(
     ),
     max_size=12,
 )
-
-
-def test_keeps_validation_split_used_for_fewshot():
-    """lm-eval's fallback: the training split, else the validation split."""
-    files = {"validation": "dev.jsonl", "test": "test.jsonl", "train": "train.jsonl"}
-    config = {
-        "validation_split": "validation", "test_split": "test", "num_fewshot": 3,
-        "dataset_kwargs": {"data_files": files},
-    }  # fmt: skip
-    assert drop_unused_split(config) == config
-    for other in (
-        {"num_fewshot": 0},
-        {"num_fewshot": None},
-        {"training_split": "train"},
-        {"fewshot_split": "train"},
-        {"fewshot_config": {"split": "train"}},
-    ):
-        reduced = drop_unused_split({**config, **other})
-        assert "validation_split" not in reduced
-        assert reduced["dataset_kwargs"] == {
-            "data_files": {"test": "test.jsonl", "train": "train.jsonl"}
-        }
 
 
 def assign_ids(rows):

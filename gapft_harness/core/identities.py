@@ -40,32 +40,6 @@ def canonical_json(content: Any) -> str:
     return json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
-def drop_unused_split(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Remove the validation split from a task's configuration if pool and audit do not use it.
-
-    The split and its data files are removed if the task also has a test split and lm-eval does not
-    draw few-shot examples from the validation split (it does so if there is no training split and
-    no other source is configured). Scaling may calibrate on this split later, on finished runs; the
-    split's content is recorded then.
-
-    Args:
-        config: the configuration that lm-eval resolved, JSON values.
-    """
-    split = config.get("validation_split")
-    examples = (config.get("fewshot_config") or {}).get("split")
-    others = (config.get("training_split"), config.get("test_split"), examples)
-    if split is None or others[1] is None or split in (*others, config.get("fewshot_split")):
-        return dict(config)
-    if config.get("num_fewshot") and not (others[0] or examples or config.get("fewshot_split")):
-        return dict(config)
-    reduced = {key: value for key, value in config.items() if key != "validation_split"}
-    arguments = reduced.get("dataset_kwargs") or {}
-    if isinstance(files := arguments.get("data_files"), dict):
-        remaining = {name: file for name, file in files.items() if name != split}
-        reduced["dataset_kwargs"] = {**arguments, "data_files": remaining}
-    return reduced
-
-
 def assign_problem_ids(
     documents: Sequence[Mapping[str, Any]],
     own_ids: Sequence[str] | None = None,

@@ -163,8 +163,7 @@ def parse_json(text: str, place: str) -> Any:
     except json.JSONDecodeError as error:
         line = f", line {error.lineno}" if "\n" in text.lstrip() else ""
         raise UserError(
-            f"{place}{line}: malformed JSON at column {error.colno} ({error.msg}); "
-            f"{_suggest_remedy(text, error.pos)}"
+            f"{place}{line}: malformed JSON at column {error.colno} ({error.msg})"
         ) from error
     except RecursionError as error:
         raise UserError(f"{place}: malformed JSON: nested too deeply") from error
@@ -194,20 +193,3 @@ def require_object(value: Any, place: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UserError(f"{place}: found {type(value).__name__}, expected a JSON object")
     return value
-
-
-def _suggest_remedy(text: str, position: int) -> str:
-    """Guess why JSON is malformed at an offset, and suggest a remedy."""
-    start = text.strip()
-    if start in ("{", "["):
-        return "is one record spread over several lines? expected one object per line or a list"
-    if start.startswith("{'"):
-        return "is it Python? expected JSON, with double quotes: json.dumps(record)"
-    if text[position:].strip() == ",":
-        return "remove the comma at the end of the line"
-    if not start.startswith(("{", "[")):
-        return (
-            "is it CSV or plain text? expected one JSON object per line "
-            "(dataset_path: csv reads CSV)"
-        )
-    return "is the line or the file truncated?"

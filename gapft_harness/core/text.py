@@ -19,21 +19,9 @@ from gapft_harness.core.errors import UserError
 Json = TypeVar("Json")
 
 _GZIP = b"\x1f\x8b"
-#: First bytes of files in other formats -> the format, and how to convert the file.
-_KINDS = {
-    _GZIP: "gzip data; decompress it: gunzip FILE.gz",
-    b"PK\x03\x04": "a zip archive or a spreadsheet; unpack it, or save it as JSON lines",
-    b"PAR1": "a Parquet file; for a task, name it with dataset_path: parquet",
-    b"\x28\xb5\x2f\xfd": "zstandard data; decompress it: zstd -d FILE.zst",
-    b"BZh": "bzip2 data; decompress it: bunzip2 FILE.bz2",
-    b"\xff\xfe": "text in UTF-16; convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW",
-    b"\xfe\xff": "text in UTF-16; convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW",
-}
 
 #: Exceptions that reading a plain or gzipped file may raise.
 READ_ERRORS = (OSError, EOFError, zlib.error)
-#: Bytes shown in a message before and after the first invalid byte.
-_CONTEXT_BYTES = 12
 
 
 def read_text(path: Path) -> str:
@@ -117,34 +105,17 @@ def decode(content: bytes, place: str, first: int = 1) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        kind = next(
-            (description for start, description in _KINDS.items() if content.startswith(start)),
-            None,
-        )
-        if kind is not None and first == 1:
-            raise UserError(f"{place}: expected UTF-8 text, found {kind}") from error
         number = content.count(b"\n", 0, error.start) + first
         raise UserError(
-            f"{place}, line {number}: {_describe_bad_byte(content, error.start)}"
+            f"{place}, line {number}: expected UTF-8 text, found the byte "
+            f"0x{content[error.start]:02x}"
         ) from error
-
-
-def _describe_bad_byte(content: bytes, start: int) -> str:
-    """Describe an invalid byte of UTF-8 at offset ``start``, and how to convert the file."""
-    line = content.rfind(b"\n", 0, start) + 1
-    column = len(content[line:start].decode("utf-8", "replace")) + 1
-    near = content[max(line, start - _CONTEXT_BYTES) : start + _CONTEXT_BYTES].partition(b"\n")[0]
-    return (
-        f"expected UTF-8 text, found the byte 0x{content[start]:02x} at column {column}, which "
-        f"in Latin-1 reads {near.decode('latin-1')!r}; if that is right, convert the file: "
-        "iconv -f LATIN1 -t UTF-8 FILE > NEW"
-    )
 
 
 def replace_text_surrogates(text: str) -> str:
     r"""Replace every lone surrogate in a text with U+FFFD.
 
-    >>> whole_text("hi \ud83d") == "hi \ufffd"
+    >>> replace_text_surrogates("hi \ud83d") == "hi \ufffd"
     True
     """
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
@@ -168,7 +139,7 @@ def replace_surrogates(value: Json) -> Json:
 def natural_sort_key(text: str) -> tuple[tuple[str, int, str], ...]:
     """Return a sort key that orders names by the numbers in them: ``c2`` before ``c10``.
 
-    >>> sorted(["c10", "c2", "b"], key=natural)
+    >>> sorted(["c10", "c2", "b"], key=natural_sort_key)
     ['b', 'c2', 'c10']
     """
     parts = re.findall(r"([^0-9]*)([0-9]*)", text)[:-1]

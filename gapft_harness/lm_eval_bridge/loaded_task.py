@@ -12,7 +12,6 @@ from gapft_harness.core.identities import (
     assign_problem_ids,
     canonical_json,
     content_hash,
-    drop_unused_split,
     is_repeat,
 )
 from gapft_harness.core.records import Decoding, Gold, Problem, Turn
@@ -110,13 +109,8 @@ class LoadedTask:
         return describe_task(self._task.config)
 
     def compute_fingerprint(self) -> str:
-        """Hash the version and the configuration that pool and audit depend on.
-
-        The hash is the same on every machine.
-        """
-        return content_hash(
-            {"config": drop_unused_split(self.resolve_config()), "version": self.version}
-        )
+        """Hash the version and the configuration; the hash is the same on every machine."""
+        return content_hash({"config": self.resolve_config(), "version": self.version})
 
     def resolve_config(self) -> dict[str, Any]:
         """Return the resolved YAML of the task as JSON values; a function becomes its name."""

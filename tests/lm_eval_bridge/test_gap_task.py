@@ -90,17 +90,6 @@ def test_fingerprint_depends_on_configuration(folder, tmp_path_factory):
     assert load_task("mine", [elsewhere]).compute_fingerprint() != fingerprint
 
 
-def test_unused_split_keeps_fingerprint(folder):
-    bare = load_task("mine", [folder]).compute_fingerprint()
-    path = folder / "mine.yaml"
-    plain = path.read_text()
-    for split in ("calibration", "another"):
-        path.write_text(f"{plain}validation_split: {split}\n")
-        assert load_task("mine", [folder]).compute_fingerprint() == bare
-    edit_task(folder, "Answer:", "A:")
-    assert load_task("mine", [folder]).compute_fingerprint() != bare
-
-
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [

@@ -173,7 +173,7 @@ def test_rejects_missing_empty_or_binary_file(tmp_path, write_records, model):
     with pytest.raises(UserError, match=r"absent\.jsonl: cannot be read"):
         recorded(build_settings(tmp_path / "absent.jsonl", model), None)
     (tmp_path / "binary.jsonl").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UserError, match=r"binary\.jsonl: expected UTF-8 text"):
+    with pytest.raises(UserError, match=r"binary\.jsonl, line 1: expected UTF-8 text"):
         recorded(build_settings(tmp_path / "binary.jsonl", model), None)
 
 
