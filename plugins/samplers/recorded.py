@@ -5,18 +5,17 @@ One record per line; see docs/samplers.md::
     {"id": "logiqa-17", "index": "greedy", "text": "B"}
     {"id": "logiqa-17", "index": 0, "text": "The answer is C"}
     {"id": "logiqa-17", "index": "greedy", "text": "C", "condition": "gapft", "seed": 13}
-    {"id": "logiqa-17", "index": -2, "text": "B"}
     {"id": "lcb-1873_A", "index": 0, "attempt": 2, "text": "```python..."}
     {"id": "logiqa-17", "index": 1, "text": "It is A", "passed": true}
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from gapft_harness.api import (
     GREEDY,
@@ -37,36 +36,68 @@ from gapft_harness.core.files import sha256
 from gapft_harness.core.json_values import parse_object
 from gapft_harness.core.records import FINISH_REASONS
 from gapft_harness.core.text import read_lines, replace_surrogates
+from gapft_harness.core.validation import describe_fault
 from gapft_harness.hooks.protocols import ReportGeneration
 
-_KEYS = frozenset(
-    {"id", "prompt", "index", "attempt", "text", "condition", "seed", "finish_reason", "passed"}
-)
 
-
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(BaseModel):
     """One response in the file.
 
     Attributes:
-        arm: the trained model that responded; None for the source.
-        key_kind: ``id`` or ``prompt``: the content of ``problem``.
-        problem: a problem's id, or its exact prompt before any chat template.
-        index: ``GREEDY``, or the sample number.
+        id: the problem's id.
+        prompt: instead of the id, the problem's exact prompt before any chat template.
+        index: ``greedy``, or the sample's number.
         attempt: the attempt of an episode, from 1.
         text: the response.
-        finish_reason: one of ``FINISH_REASONS``; ``unknown`` if the file has none.
+        condition: with ``seed``, the trained model that responded; without both, the source.
+        seed: the training seed.
+        finish_reason: one of ``FINISH_REASONS``.
         passed: the file's verdict; None: the task's verifier judges.
     """
 
-    arm: Arm | None
-    key_kind: str
-    problem: str
-    index: int
-    attempt: int
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    id: str | None = None
+    prompt: str | None = None
+    index: int | str
+    attempt: int = Field(1, ge=1)
     text: str
-    finish_reason: str
-    passed: bool | None
+    condition: str | None = None
+    seed: int | None = Field(None, ge=0)
+    finish_reason: str = Field("unknown", pattern=f"^({'|'.join(FINISH_REASONS)})$")
+    passed: bool | None = None
+
+    @field_validator("index")
+    @classmethod
+    def _check_index(cls, index: int | str) -> int | str:
+        if index != "greedy" and (isinstance(index, str) or index < 0):
+            raise ValueError("expected 'greedy', or a sample's number from 0")
+        return index
+
+    @model_validator(mode="after")
+    def _check_pairs(self) -> Self:
+        if (self.id is None) == (self.prompt is None):
+            raise ValueError("expected exactly one of the keys 'id' and 'prompt'")
+        if (self.condition is None) != (self.seed is None):
+            raise ValueError(
+                "expected both 'condition' and 'seed' (a trained model's response) or neither "
+                "(the source's)"
+            )
+        return self
+
+    @property
+    def arm(self) -> Arm | None:
+        """The trained model that responded; None for the source."""
+        if self.condition is None or self.seed is None:
+            return None
+        return Arm(self.condition, self.seed)
+
+    @property
+    def key(self) -> tuple[str, str, int, int]:
+        """What identifies it among the responses of its model."""
+        kind, problem = ("id", self.id) if self.id is not None else ("prompt", self.prompt)
+        number = GREEDY if isinstance(self.index, str) else self.index
+        return kind, str(problem), number, self.attempt
 
 
 class RecordedSampler:
@@ -187,15 +218,14 @@ def _read_arm_records(path: Path, arm: Arm | None) -> dict[tuple[str, str, int, 
     first_lines: dict[tuple[Arm | None, str, str, int, int], int] = {}
     records: dict[tuple[str, str, int, int], Record] = {}
     for number, record in read_records(path):
-        key = (record.key_kind, record.problem, record.index, record.attempt)
-        first = first_lines.setdefault((record.arm, *key), number)
+        first = first_lines.setdefault((record.arm, *record.key), number)
         if first != number:
             raise UserError(
-                f"{path}:{number}: repeats line {first} (same {record.key_kind}, index and model); "
+                f"{path}:{number}: repeats line {first} (same {record.key[0]}, index and model); "
                 "expected every response once"
             )
         if record.arm == arm:
-            records[key] = record
+            records[record.key] = record
     if not records:
         model_name = (
             f"condition {arm.condition!r} and seed {arm.seed}" if arm else "the source model"
@@ -210,55 +240,16 @@ def _parse_record(line: str, place: str) -> Record:
     Raises:
         UserError: the line is malformed; the message begins with ``place``.
     """
-    record = replace_surrogates(
-        parse_object(line, place)
-    )  # as a server's reply with the same text is read
-    if unknown := sorted(record.keys() - _KEYS):
-        raise UserError(f"{place}: unknown key {unknown[0]!r}; {did_you_mean(unknown[0], _KEYS)}")
-    if ("id" in record) == ("prompt" in record):
-        raise UserError(f"{place}: expected exactly one of the keys 'id' and 'prompt'")
-    if ("condition" in record) != ("seed" in record):
-        raise UserError(
-            f"{place}: expected both 'condition' and 'seed' (a trained model's response) or "
-            "neither (the source's)"
-        )
-    key_kind = "id" if "id" in record else "prompt"
-    for key in (key_kind, "text"):
-        _expect(isinstance(record.get(key), str), place, record, key, "a string")
-    index: Any = record.get("index")
-    greedy = index == "greedy"
-    expected = "'greedy', or a sample's number from 0"
-    _expect(greedy or _is_count(index), place, record, "index", expected)
-    attempt = record.get("attempt", 1)
-    _expect(_is_count(attempt) and attempt > 0, place, record, "attempt", "a number from 1")
-    finish = record.get("finish_reason", "unknown")
-    _expect(finish in FINISH_REASONS, place, record, "finish_reason", " or ".join(FINISH_REASONS))
-    passed = record.get("passed")
-    is_verdict = passed is None or isinstance(passed, bool)
-    _expect(is_verdict, place, record, "passed", "true or false")
-    arm = None
-    if "condition" in record:
-        _expect(isinstance(record["condition"], str), place, record, "condition", "a string")
-        _expect(_is_count(record["seed"]), place, record, "seed", "a number from 0")
-        arm = Arm(record["condition"], record["seed"])
-    number = GREEDY if greedy else index
-    text, problem = record["text"], record[key_kind]
-    return Record(arm, key_kind, problem, number, attempt, text, finish, passed)
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _expect(is_valid: bool, place: str, record: dict[str, Any], key: str, expected: str) -> None:
-    if not is_valid:
-        value = _shorten(record[key]) if key in record else "nothing"
-        raise UserError(f"{place}: key {key!r}: found {value}; expected {expected}")
-
-
-def _shorten(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    # as a server's reply with the same text is read
+    content = replace_surrogates(parse_object(line, place))
+    known = Record.model_fields
+    if unknown := sorted(content.keys() - known):
+        raise UserError(f"{place}: unknown key {unknown[0]!r}; {did_you_mean(unknown[0], known)}")
+    try:
+        return Record.model_validate(content)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        raise UserError(f"{place}: {describe_fault(fault, fault['loc'][:1])}") from error
 
 
 @hookimpl
