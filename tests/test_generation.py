@@ -17,6 +17,7 @@ from gapft_harness.core.records import GREEDY as GREEDY_INDEX
 from gapft_harness.core.records import Decoding, Problem
 from gapft_harness.core.streams import SampleStreams, derive_key
 from gapft_harness.engine.store import Store
+from gapft_harness.hooks.judge import Judge
 from gapft_harness.hooks.protocols import Generated, ReportGeneration, Request, report_nothing
 from gapft_harness.outcomes.copies import CopyDetector
 from gapft_harness.stages.generation.chunks import (
@@ -76,7 +77,7 @@ def make_table(folder: Path, k: int) -> dict[str, Any]:
         run="run",
         load_sampler=SlowSampler,
         require_same_model=lambda source: None,
-        verifier=PrefixVerifier(),
+        judge=Judge(PrefixVerifier()),
         progress=report_nothing,
     )
 
