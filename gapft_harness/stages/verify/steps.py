@@ -134,6 +134,8 @@ def _check_selections(view: View, checker: Checker, findings: Differences) -> No
 def _check_adapters(view: View, checker: Checker, findings: Differences) -> None:
     """Check the adapters of the view's arms, and what they must have in common."""
     run, plugins, arms = view.run, view.plugins, view.arms()
+    if not arms:
+        return
     steps = findings.try_reading(layout.ADAPTERS, lambda: list_training_steps(view))
     if not steps:
         return
