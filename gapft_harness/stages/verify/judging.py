@@ -206,11 +206,7 @@ def _format_response(relative: str, judged: JudgedResponse) -> str:
 
 @contextlib.contextmanager
 def open_judge(run: RunDirectory, plugins: Plugins, findings: Differences) -> Iterator[TableJudge]:
-    """Yield the run's judge; at the end report what was and was not judged again.
-
-    Raises:
-        UserError: the verifier cannot be created, and no other difference was found.
-    """
+    """Yield the run's judge; at the end report what was and was not judged again."""
     with _create_judge(run, plugins, findings) as judge:
         judge.tokenizer = _load_tokenizer(run, plugins, findings)
         yield judge
@@ -249,14 +245,7 @@ def _create_judge(
         findings.checked.append(f"the verdicts of {name} were not judged again (rejudge=False)")
         findings.checked += _describe_rules(read_judged_facts(run, "judged_by"))
     else:
-        try:
-            verifier = plugins.create_verifier(name, task["verifier_params"])
-        except UserError as error:
-            if not findings.differences:  # for example, its data are not on this machine
-                raise
-            findings.differences.append(str(error))
-            yield TableJudge(None)
-            return
+        verifier = plugins.create_verifier(name, task["verifier_params"])
         judge = TableJudge(verifier, report_count=findings.count_verdicts)
         with closing_verifier(verifier):
             yield judge
