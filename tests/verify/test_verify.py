@@ -64,7 +64,7 @@ def relabel_failed_decision(run: Path, status: str) -> str:
     row = next(row for row in rows if row["status"] == "fail")
     row["status"] = status
     counts = dict(sorted(Counter(row["status"] for row in rows).items()))
-    write_rows(run / DECISIONS, rows, verdicts=counts)
+    write_rows(run / DECISIONS, rows)
     change_records(run, lambda records: records[DECISIONS]["facts"].update(verdicts=counts))
     record_again(run, DECISIONS)
     return str(row["problem_id"])
