@@ -89,7 +89,7 @@ if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these impor
     from gapft_harness.lm_eval_bridge.stock import StockTask
     from gapft_harness.outcomes.samples import Sample
     from gapft_harness.presentation.content import Column, Row, Table
-    from gapft_harness.recipe.conditions import Condition, conditions_of
+    from gapft_harness.recipe.conditions import Condition
     from gapft_harness.recipe.recipe import Recipe
     from gapft_harness.recipe.sections import RecipeSection, Training
     from gapft_harness.report.findings.computation import Findings as ReportFindings
@@ -116,7 +116,7 @@ if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these impor
         Sandbox,
         Test,
     )
-    from gapft_harness.stages.experiment import Cost, Experiment, Step, View
+    from gapft_harness.stages.experiment import Experiment, Step, View
     from gapft_harness.stages.experiment.comparable import (
         OfAdapters,
         find_no_backend,
@@ -284,7 +284,6 @@ __all__ += [  # noqa: RUF022 - grouped by use, with descriptions
     "sha256",  # the hash of a file, in hex
     "content_hash",  # the hash of a JSON value, in hex
     # Experiments and their part of the report
-    "Cost",  # the estimated cost, for --dry-run
     "require_conditions",  # checks that names are conditions of the recipe
     "require_same_settings",  # checks that conditions differ only in their training sets
     "find_no_backend",  # the fault of a backend that only replays responses
@@ -295,7 +294,6 @@ __all__ += [  # noqa: RUF022 - grouped by use, with descriptions
     "ReportFindings",  # the figures that the report computed
     "Row",  # a row of a table: values by the keys of columns
     "Condition",  # the settings of a condition
-    "conditions_of",  # reads the conditions from a resolved recipe
     "Training",  # the settings of training
     "budget",  # computes exposures, tokens and steps of a training set
     "State",  # G, S or U
