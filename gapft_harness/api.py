@@ -60,7 +60,7 @@ if TYPE_CHECKING:  # for type checkers: the names of the table below
     from gapft_harness.run_directory.directory import RunDirectory
     from gapft_harness.run_directory.tables import read_examples, read_judged
     from gapft_harness.sandbox import Limits, Program, Sandbox, Test
-    from gapft_harness.stages.experiment import Cost, Experiment, Step, View
+    from gapft_harness.stages.experiment import Experiment, Step, View
     from gapft_harness.training.lora import train as train_lora
     from gapft_harness.verification.pool import WorkerPool
     from gapft_harness.verification.programs import last_program
@@ -121,7 +121,6 @@ __all__ = [  # noqa: RUF022 - grouped by use, with descriptions
     # Experiments
     "Experiment",  # the base class of experiments: what they add to a run
     "RecipeSection",  # the base class of settings (pydantic)
-    "Cost",  # the estimated cost of an experiment, for --dry-run
     "Recipe",  # the recipe of a run
     "Condition",  # the settings of a condition
     "RunDirectory",  # a run on disk: path, recipe, task, file()
@@ -167,7 +166,6 @@ _LAZY_NAMES = {
     "Program": "gapft_harness.sandbox:Program",
     "Sandbox": "gapft_harness.sandbox:Sandbox",
     "Test": "gapft_harness.sandbox:Test",
-    "Cost": "gapft_harness.stages.experiment:Cost",
     "Experiment": "gapft_harness.stages.experiment:Experiment",
     "Step": "gapft_harness.stages.experiment:Step",
     "View": "gapft_harness.stages.experiment:View",

@@ -111,7 +111,7 @@ def describe_verifier(task: Mapping[str, Any], plugins: Plugins, judge: Judge) -
     Args:
         task: the task's facts.
         plugins: the plugins with the verifier.
-        judge: the verifier, whose description the run records as ``judged_by``.
+        judge: the verifier.
     """
     return {
         "name": task["verifier"],
