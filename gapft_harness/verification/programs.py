@@ -17,7 +17,6 @@ from gapft_harness.sandbox.comparison import parse_expected_value, parse_test_ar
 from gapft_harness.sandbox.records import Kind
 from gapft_harness.sandbox.values import MAX_DEPTH
 from gapft_harness.verification.packed_tests import (
-    MAX_DECODED_BYTES,
     decode_tests,
 )
 
@@ -142,9 +141,7 @@ def check_preload(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def read_suite(
-    gold: Gold, max_decoded_bytes: int = MAX_DECODED_BYTES, *, packed: bool = True
-) -> Suite:
+def read_suite(gold: Gold, *, packed: bool = True) -> Suite:
     """Read the gold of a programming problem.
 
     Args:
@@ -152,7 +149,6 @@ def read_suite(
             "expected": ...}], "public": n, "hidden": text or null}``. The first ``public`` tests
             (by default all) are public. ``hidden`` contains additional hidden tests in
             LiveCodeBench's packed form, which keeps a gold small.
-        max_decoded_bytes: maximum size of ``hidden`` after decoding.
         packed: whether to decode ``hidden``. It is false between attempts of an episode, since
             decoding is slow and only public tests are run then.
 
@@ -186,7 +182,7 @@ def read_suite(
         raise UserError(f"{where}: hidden is {type(hidden).__name__}, expected text or null")
     if isinstance(hidden, str) and packed:
         expected = "stdin" if kind == "stdin" else "functional"
-        for test in decode_tests(hidden, f"{where}, hidden", max_decoded_bytes):
+        for test in decode_tests(hidden, f"{where}, hidden"):
             if test.testtype != expected:
                 raise UserError(
                     f"{where}: hidden contains {test.testtype} tests, expected {expected} tests "

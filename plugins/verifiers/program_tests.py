@@ -24,7 +24,6 @@ from gapft_harness.core.identities import content_hash
 from gapft_harness.core.processes import Closing
 from gapft_harness.sandbox import Result
 from gapft_harness.verification.feedback import NO_PROGRAM, failure_feedback, without_paths
-from gapft_harness.verification.packed_tests import MAX_DECODED_BYTES
 from gapft_harness.verification.programs import Suite, check_calls, check_preload, read_suite
 
 _MAX_SHOWN = 120
@@ -51,7 +50,6 @@ class ProgramTests(Closing):
         workers: worker processes; default: one per core, as far as memory allows.
         preload: packages outside the standard library that programs may import.
         limits: limits per test that override the sandbox's own, e.g. ``{cpu_s: 10}``.
-        max_decoded_bytes: maximum decoded size of one problem's packed tests in bytes.
         prelude: ``lcb`` lets programs use the names that LiveCodeBench imports for them, and gives
             them its limits on recursion and on the digits of an integer; ``none`` is plain Python.
 
@@ -65,10 +63,8 @@ class ProgramTests(Closing):
         workers: int | None = None,
         preload: Sequence[str] = ("numpy",),
         limits: Mapping[str, float] | None = None,
-        max_decoded_bytes: int = MAX_DECODED_BYTES,
         prelude: str = "none",
     ) -> None:
-        self._max_decoded_bytes = max_decoded_bytes
         self._sandbox = Sandbox(
             tier=tier,  # type: ignore[arg-type]  # it checks the name
             workers=workers,
@@ -111,7 +107,7 @@ class ProgramTests(Closing):
     def check_gold(self, gold: Gold) -> str:
         """Describe a fault in a gold: malformed, too large, no test, or impossible to pass."""
         try:
-            check_calls(read_suite(gold, self._max_decoded_bytes))
+            check_calls(read_suite(gold))
         except UserError as error:
             return str(error)
         return ""
@@ -167,9 +163,7 @@ class ProgramTests(Closing):
         """Yield the programs to run, and note their responses; without tests run nothing."""
         for problem in problems.values():
             # Also if no response has a program, so that a problem without tests is always reported.
-            suite = read_suite(
-                problem.gold, self._max_decoded_bytes, packed=choose_tests is not _PUBLIC
-            )
+            suite = read_suite(problem.gold, packed=choose_tests is not _PUBLIC)
             tests = choose_tests(suite)
             for source, indices in problem.responses.items():
                 if tests:

@@ -16,7 +16,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
@@ -31,11 +31,7 @@ from gapft_harness.lm_eval_bridge.task_file.documents import (
     check_fields,
     stream_documents,
 )
-from gapft_harness.verification.packed_tests import (
-    MAX_DECODED_BYTES,
-    CodedTest,
-    decode_tests,
-)
+from gapft_harness.verification.packed_tests import CodedTest, decode_tests
 
 # LiveCodeBench problems that cannot be judged by comparing outputs, from its own ERRATA.
 #
@@ -95,29 +91,30 @@ _KEPT_FIELDS = (*_ID_FIELDS, *_OTHER_FIELDS[:3])
 
 @dataclass(frozen=True, slots=True)
 class _SplitRule:
-    """The rule that divides problems into pool and audit."""
+    """The rule that divides problems into pool and audit.
 
-    pool_from: date | None
+    Attributes:
+        audit_from: the audit's first contest day.
+        exclude: flags whose problems are dropped.
+        exclude_ids: further problems to drop.
+    """
+
     audit_from: date
-    audit_until: date | None
-    exclude: Collection[str]
-    exclude_ids: Collection[str]
+    exclude: frozenset[str]
+    exclude_ids: frozenset[str]
 
-    def choose_split(self, day: date) -> str | None:
-        """Return ``pool``, ``audit``, or None for a day outside both."""
-        if day >= self.audit_from:
-            return "audit" if self.audit_until is None or day <= self.audit_until else None
-        return "pool" if self.pool_from is None or day >= self.pool_from else None
+    def find_reason(self, record: Document, flag: str | None) -> str:
+        """Return the reason to drop a problem; empty to keep it."""
+        if flag in self.exclude:
+            return f"ERRATA: {flag}"
+        return "exclude_ids" if record["question_id"] in self.exclude_ids else ""
 
 
 def load(
     revision: str,
     audit_from: str | date = AUDIT_FROM,
-    pool_from: str | date | None = None,
-    audit_until: str | date | None = None,
     exclude: Sequence[str] = tuple(ERRATA),
     exclude_ids: Sequence[str] = (),
-    max_decoded_bytes: int = MAX_DECODED_BYTES,
 ) -> Splits:
     """Load the splits ``pool`` and ``audit``.
 
@@ -125,11 +122,8 @@ def load(
         revision: commit of the hub's dataset, used if ``GAPFT_DATA_DIR`` has no folder
             ``livecodebench``.
         audit_from: the audit's first contest day; earlier contests belong to the pool.
-        pool_from: the pool's first contest day; default: the first in the files.
-        audit_until: the audit's last contest day; default: the last in the files.
         exclude: flags of the ERRATA whose problems are dropped; ``[]`` keeps all.
         exclude_ids: question_ids of further problems to drop.
-        max_decoded_bytes: maximum size of one problem's decoded tests in bytes.
 
     Returns:
         Splits of records with the benchmark's question_title, question_content, platform,
@@ -138,52 +132,37 @@ def load(
         ``hidden`` (the packed hidden tests); ``erratum`` (the problem's flag or None).
 
     Raises:
-        UserError: an invalid day, days in the wrong order, or an unknown flag.
+        UserError: an invalid day, or an unknown flag.
     """
     rule = _SplitRule(
-        pool_from=None if pool_from is None else _parse_day(pool_from, "pool_from"),
         audit_from=_parse_day(audit_from, "audit_from"),
-        audit_until=None if audit_until is None else _parse_day(audit_until, "audit_until"),
         exclude=frozenset([exclude] if isinstance(exclude, str) else exclude),
         exclude_ids=frozenset(map(str, exclude_ids)),
     )
     for flag in rule.exclude:
         if flag not in ERRATA:
             raise UserError(f"exclude: unknown flag {flag!r}; {did_you_mean(str(flag), ERRATA)}")
-    for key, first, last in (
-        ("pool_from", rule.pool_from, rule.audit_from),
-        ("audit_until", rule.audit_from, rule.audit_until),
-    ):
-        if first is not None and last is not None and first > last:
-            raise UserError(
-                f"{SOURCE.benchmark}: {key}: {first} is after {last}; expected them in order"
-            )
-    return Splits(
-        {
-            name: partial(_read_split, name, rule, revision, max_decoded_bytes)
-            for name in ("pool", "audit")
-        }
-    )
+    return Splits({name: partial(_read_split, name, rule, revision) for name in ("pool", "audit")})
 
 
-def _read_split(name: str, rule: _SplitRule, revision: str, max_bytes: int) -> SplitData:
+def _read_split(name: str, rule: _SplitRule, revision: str) -> SplitData:
     """Read one split in one pass over all files."""
     records: list[Document] = []
     places: list[str] = []
     audit_texts: set[bytes] = set()
     excluded: Counter[str] = Counter()
     for record, place in _stream_records(revision):
-        split = rule.choose_split(_parse_day(record["contest_date"], f"{place}: contest_date"))
+        day = _parse_day(record["contest_date"], f"{place}: contest_date")
+        split = "audit" if day >= rule.audit_from else "pool"
         if split == "audit":
             audit_texts.add(_hash_text(record))
         if split != name:
             continue
         flag = find_flag(record["question_id"], record["question_title"])
-        if flag in rule.exclude or record["question_id"] in rule.exclude_ids:
-            reason = f"ERRATA: {flag}" if flag in rule.exclude else "exclude_ids"
+        if reason := rule.find_reason(record, flag):
             excluded[reason] += 1
             continue
-        records.append({**_build_problem(record, place, max_bytes), "erratum": flag})
+        records.append({**_build_problem(record, place), "erratum": flag})
         places.append(place)
     documents = Documents(records, places)
     sentences = [
@@ -213,7 +192,7 @@ def _stream_records(revision: str) -> Iterator[tuple[Document, str]]:
             yield record, place
 
 
-def _build_problem(record: Document, place: str, max_bytes: int) -> Document:
+def _build_problem(record: Document, place: str) -> Document:
     """Build the task's record and check its tests.
 
     Raises:
@@ -221,8 +200,8 @@ def _build_problem(record: Document, place: str, max_bytes: int) -> Document:
     """
     where = f"{place}, problem {record['question_id']}"
     packed = record["private_test_cases"]
-    public = decode_tests(record["public_test_cases"], f"{where}, public_test_cases", max_bytes)
-    hidden = decode_tests(packed, f"{where}, private_test_cases", max_bytes)
+    public = decode_tests(record["public_test_cases"], f"{where}, public_test_cases")
+    hidden = decode_tests(packed, f"{where}, private_test_cases")
     kinds = {test.testtype for test in (*public, *hidden)}
     if not kinds:
         raise UserError(f"{where}: no tests, so every program would pass; expected at least one")
