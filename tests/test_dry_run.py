@@ -100,17 +100,6 @@ def test_describes_steps_before_start(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_counts_arms_that_share_adapters_once() -> None:
-    """depth_0 shares the adapters of replay, depth_8 those of gapft: 3 of 5 conditions, 3 seeds."""
-    text = describe_dry_run(Options("controls/search-depth", conditions=[
-        "gapft", "replay", "depth_0", "depth_1", "depth_8"
-    ]), Path("nowhere"))  # fmt: skip
-    steps = parse_section(text, "steps")
-    assert "at most 9 adapters" in steps["train"]
-    assert "depth_8 shares those of gapft" in steps["train"]
-    assert "at most 9 x " in steps["audit"]
-
-
 def test_refuses_a_wrong_run_directory_first(tmp_path: Path) -> None:
     task = write_letters_task(tmp_path, pool=24, audit=8)
     run = task.run("r", ["states", "select"], SPLITS, conditions=["gapft"], search={"k": 2})

@@ -58,7 +58,6 @@ from gapft_harness.stages.train.requirements import (
     explain_refused_kernels,
     find_end_tokens,
     list_missing_packages,
-    predict_shared,
 )
 
 #: The last line of a dry run if the run itself can start.
@@ -104,11 +103,6 @@ class _Plan:
     def plugin_files(self) -> Sequence[str]:
         """The files given by ``--plugin``."""
         return self.choice.plugin_files
-
-    def list_arms(self) -> list[Arm]:
-        """List the arms without those that will share an adapter."""
-        shared = predict_shared(self.recipe, self.plugins)
-        return [arm for arm in list_arms(self.recipe) if arm.condition not in shared]
 
 
 @force_offline()
@@ -295,7 +289,10 @@ def _describe_steps(plan: _Plan, experiments: Sequence[Experiment]) -> Iterator[
         yield "not known, because the data cannot be read"
         return
     view = View(
-        RunDirectory(plan.path, plan.recipe), plan.plugins, plan.list_arms(), plan.plugin_files
+        RunDirectory(plan.path, plan.recipe),
+        plan.plugins,
+        list_arms(plan.recipe),
+        plan.plugin_files,
     )
     sizes = [f"{split} {len(problems):,}" for split, problems in plan.problems.items()]
     yield f"problems: {', '.join(sizes)}"
@@ -335,17 +332,15 @@ def _describe_arms(plan: _Plan, view: View) -> Iterator[str]:
     """Describe which adapters are trained and decoded; of equal keys one is counted."""
     arms = view.arms()
     count = len(plan.problems["audit"])
-    shared = predict_shared(plan.recipe, plan.plugins)
-    notes = "".join(f"; {name} shares those of {other}" for name, other in shared.items())
     trained: list[Arm] = []
     try:
         planner, steps = _plan_trainings(plan, view)
     except NotKnownYet:
-        yield f"train: known after selection; at most {len(arms)} adapters{notes}"
+        yield f"train: known after selection; at most {len(arms)} adapters"
     else:
         new = [step for step in steps if step.name in planner.new]
         work = sum(int(step.operational["steps"]) for step in new)
-        yield f"train: {_describe_plan(planner, f' ({work:,} steps)')}{notes}"
+        yield f"train: {_describe_plan(planner, f' ({work:,} steps)')}"
         trained = [Arm(*step.operational["arm"]) for step in steps if step not in new]
     most = f"at most {len(arms)} x {count:,} = {len(arms) * count:,} responses"
     if not trained:

@@ -36,10 +36,6 @@ KINDS = {
 #: From a verifier's parameters to another verifier's name and parameters, or None.
 OtherRule = Callable[[Mapping[str, Any]], tuple[str, Mapping[str, Any]] | None]
 
-#: From a selector's parameters and K to a selector and parameters that choose the same examples in
-#: the same order under every seed; None: none is known.
-SameChoice = Callable[[Mapping[str, Any], int], tuple[str, Mapping[str, Any]] | None]
-
 #: From settings and problems to the number of tokens of each problem's prompt, as the model sees
 #: it. None: there is no tokenizer.
 PromptLengths = Callable[[SamplerSettings, Sequence[Problem]], Sequence[int] | None]
@@ -90,15 +86,12 @@ class SelectorTraits(Traits):
             as the example's ``origin``.
         check_gold: describes the fault of a gold answer of the pool, or returns ``""``. Called
             before anything is generated.
-        same_as: names another selector, with parameters, that chooses the same examples. A dry run
-            counts adapters by it.
     """
 
     budget: Literal["matched", "own"] = "matched"
     repeats: bool = False
     responses: Literal["kept", "verified", "unverified", "borrowed"] = "kept"
     check_gold: Callable[[Gold], str] | None = None
-    same_as: SameChoice | None = None
 
     @property
     def has_own_budget(self) -> bool:

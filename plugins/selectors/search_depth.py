@@ -6,9 +6,8 @@ replay: a condition differs from GapFT and from replay only in the problems that
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
 
 from gapft_harness.api import Evidence, Pool, Register, Stream, UserError, hookimpl
 
@@ -108,22 +107,8 @@ def _fill_with_replay(pool: Pool, n: int, seed: int, kept_ids: set[str]) -> list
     return [*slots, *pool.draw(pool.solved, n - len(slots), Stream(seed, "select/replay"))]
 
 
-def find_same_as_depth(params: Mapping[str, Any], k: int) -> tuple[str, Mapping[str, Any]] | None:
-    """Name the selector that equals a search depth: replay at 0, GapFT at K."""
-    if params.get("k") == 0:
-        return "replay", {}
-    return ("gapft", {}) if params.get("k") == k else None
-
-
-def find_same_as_inclusion(
-    params: Mapping[str, Any], k: int
-) -> tuple[str, Mapping[str, Any]] | None:
-    """Name the selector that equals a randomized inclusion: GapFT if every failure is included."""
-    return ("gapft", {}) if params.get("share") == 1 else None
-
-
 @hookimpl
 def register_selectors(register: Register) -> None:
     """Register both selectors."""
-    register("search_depth", search_depth, same_as=find_same_as_depth)
-    register("randomized_inclusion", randomized_inclusion, same_as=find_same_as_inclusion)
+    register("search_depth", search_depth)
+    register("randomized_inclusion", randomized_inclusion)

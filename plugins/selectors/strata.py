@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import takewhile, zip_longest
 from operator import eq
-from typing import Any
 
 from gapft_harness.api import (
     Evidence,
@@ -298,15 +297,8 @@ def _count_shared_prefix(first: Sequence[int], other: Sequence[int]) -> int:
     return sum(takewhile(bool, map(eq, first, other)))
 
 
-def find_same_as_repeated(
-    params: Mapping[str, Any], k: int
-) -> tuple[str, Mapping[str, Any]] | None:
-    """Name the selector that equals repetition with one slot per problem: GapFT."""
-    return ("gapft", {}) if params.get("times") == 1 else None
-
-
 @hookimpl
 def register_selectors(register: Register) -> None:
     """Register both selectors."""
     register(_SELECTOR, matched_strata, responses="verified")
-    register("repeated", repeated, repeats=True, same_as=find_same_as_repeated)
+    register("repeated", repeated, repeats=True)

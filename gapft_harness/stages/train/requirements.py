@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -16,8 +15,6 @@ from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import Job, ReportProgress, report_nothing
 from gapft_harness.hooks.registration import (
     ExecutorTraits,
-    SamplerTraits,
-    SelectorTraits,
     TrainerTraits,
 )
 from gapft_harness.recipe.reading import check_recipe
@@ -146,31 +143,3 @@ def require_trainable_run(context: Context) -> None:
         plugin_files=list(context.plugin_files),
     )
     context.executor.run([replace(job, own_process=context.has_own_process)], context.progress)
-
-
-def predict_shared(recipe: Recipe, plugins: Plugins) -> dict[str, str]:
-    """Map each condition that will share an earlier condition's adapters to that condition.
-
-    This is known before selection from the recipe and the selectors' ``same_as``. Conditions whose
-    training sets turn out the same share adapters too, but are not listed.
-    """
-    if not plugins.get("sampler", recipe.model.backend).require_traits(SamplerTraits).generates:
-        return {}
-    first_by_key: dict[str, str] = {}
-    shared = {}
-    for name, condition in recipe.conditions.items():
-        training = recipe.resolve_training(name)
-        parts = ("selector", condition.selector), ("trainer", training.trainer)
-        if not all(plugins.has(*part) for part in parts):
-            continue
-        if not plugins.get("trainer", training.trainer).require_traits(TrainerTraits).as_documented:
-            continue
-        choice: tuple[str, Mapping[str, Any]] = condition.selector, condition.params
-        same_as = plugins.get("selector", condition.selector).require_traits(SelectorTraits).same_as
-        if same_as is not None:
-            choice = same_as(condition.params, recipe.find_k(name)) or choice
-        settings = recipe.find_slots(name), recipe.find_k(name), condition.replicate
-        key = json.dumps([*choice, *settings, training.model_dump(mode="json")], sort_keys=True)
-        if (first_name := first_by_key.setdefault(key, name)) != name:
-            shared[name] = first_name
-    return shared
