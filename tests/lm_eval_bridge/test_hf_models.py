@@ -250,7 +250,8 @@ def test_start_token_is_added_as_in_lm_eval(tmp_path: Path, prompt: str) -> None
 def test_dummy_imports_no_torch() -> None:
     script = (
         "import sys\n"
-        "from gapft_harness.api import Decoding, Request, SamplerSettings, dummy_sampler\n"
+        "from gapft_harness.api import Decoding, Request, SamplerSettings\n"
+        "from gapft_harness.lm_eval_bridge.samplers.text import dummy_sampler\n"
         "sampler = dummy_sampler(SamplerSettings('dummy', {'pretrained': 'none'}), None)\n"
         "request = Request('a', 'x', (0, 1), (0, 0))\n"
         "[answer] = sampler.generate([request], Decoding(True, 4), print)\n"

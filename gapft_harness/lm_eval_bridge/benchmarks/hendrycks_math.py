@@ -125,10 +125,7 @@ def load(revision: str, audit_size: int = AUDIT_SIZE) -> Splits:
         )
         return SplitData(documents, (*source.dropped, sentence))
 
-    return Splits(
-        {"pool": read_pool, "audit": read_audit, "calibration": read_calibration},
-        unpublished=("calibration",),
-    )
+    return Splits({"pool": read_pool, "audit": read_audit, "calibration": read_calibration})
 
 
 def _accept_once(keys: set[str]) -> Callable[[Document], bool]:

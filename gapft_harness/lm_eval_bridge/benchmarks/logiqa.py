@@ -93,8 +93,7 @@ def load(revision: str) -> Splits:
             "calibration": lambda: read_split("calibration", "dev.txt", "train.txt", "test.txt"),
             "train": lambda: SplitData(read("train.txt")),
             "test": read_whole_test,
-        },
-        unpublished=("calibration",),
+        }
     )
 
 

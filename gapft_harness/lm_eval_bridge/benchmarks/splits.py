@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from operator import add
@@ -58,16 +58,9 @@ class SplitData:
 class Splits(Mapping[str, Documents]):
     """Split name -> problems. Reading a split reads only the files that it needs."""
 
-    def __init__(
-        self, load: Mapping[str, Callable[[], SplitData]], unpublished: Collection[str] = ()
-    ) -> None:
-        """Store the loader of each split.
-
-        Args:
-            load: a function for each split.
-            unpublished: splits whose files are often missing; ``published`` skips them.
-        """
-        self._load, self._unpublished = dict(load), unpublished
+    def __init__(self, load: Mapping[str, Callable[[], SplitData]]) -> None:
+        """Store the loader of each split."""
+        self._load = dict(load)
         self._read: dict[str, SplitData] = {}
 
     def __getitem__(self, name: str) -> Documents:
@@ -98,10 +91,12 @@ class Splits(Mapping[str, Documents]):
     def read_published(self) -> PublishedCounts | None:
         """Return the published counts of all splits and those of the files; None without any.
 
+        The calibration split has none, and its file is often missing.
+
         Raises:
             UserError: files are missing or malformed.
         """
-        names = sorted(name for name in self if name not in self._unpublished)
+        names = sorted(name for name in self if name != "calibration")
         of_splits = [split.published for split in map(self.read, names) if split.published]
         if not of_splits:
             return None

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -152,36 +152,27 @@ class LmEvalSampler:
         _seed_random_generators(
             derive_key(*(seed for request in requests for seed in request.seeds))
         )
-        prompts = [
-            self._retokenizer.render(request) if self._retokenizer else request.text
-            for request in requests
-        ]
+        tokenizer = self._retokenizer
+        prompts = [tokenizer.render(r) if tokenizer else r.text for r in requests]
         clones = build_instances(requests, prompts, decoding)
         # A server's texts may contain lone surrogates, which tokenizers and files do not accept.
-        answers = replace_surrogates(list(self._lm.generate_until(clones, disable_tqdm=True)))
-        counts = [len(request.indices) for request in requests]
-        if self._retokenizer is None:
-            nothing: list[tuple[int, ...]] = [()]
-            return assemble_generated(
-                nothing * len(prompts), counts, answers, nothing * len(answers), "none"
-            )
-        generated = assemble_generated(
-            self._retokenizer.prompt_ids(prompts),
-            counts,
-            answers,
-            self._retokenizer.response_ids(answers),
-            "retokenized",
-        )
-        return [
-            replace(
-                answer,
-                generations=tuple(
-                    separate_open_thought(generation, opens_thought(prompt))
-                    for generation in answer.generations
-                ),
-            )
-            for prompt, answer in zip(prompts, generated, strict=True)
+        texts = replace_surrogates(list(self._lm.generate_until(clones, disable_tqdm=True)))
+        no_ids: tuple[int, ...] = ()
+        prompt_ids = tokenizer.prompt_ids(prompts) if tokenizer else [no_ids] * len(prompts)
+        text_ids = tokenizer.response_ids(texts) if tokenizer else [no_ids] * len(texts)
+        source: TokensFrom = "retokenized" if tokenizer else "none"
+        responses = [
+            Generation(text, ids, "unknown", source)
+            for _, text, ids in zip(clones, texts, text_ids, strict=True)
         ]
+        generated, rest = [], iter(responses)
+        for request, prompt, ids in zip(requests, prompts, prompt_ids, strict=True):
+            is_open = tokenizer is not None and opens_thought(prompt)
+            own = islice(rest, len(request.indices))
+            generated.append(
+                Generated(ids, tuple(separate_open_thought(response, is_open) for response in own))
+            )
+        return generated
 
     def describe(self) -> dict[str, Any]:
         """Return the model's name and arguments, and the version of lm-eval."""
@@ -208,28 +199,6 @@ def dummy_sampler(settings: SamplerSettings, adapter: Adapter | None) -> LmEvalS
     folder = Path(str(settings.model_args.get("pretrained", "")))
     has_tokenizer = bool(folder.name) and folder.is_dir()
     return LmEvalSampler(settings, adapter, Retokenizer(settings) if has_tokenizer else None)
-
-
-def assemble_generated(
-    prompt_ids: Sequence[tuple[int, ...]],
-    counts: Sequence[int],
-    texts: Sequence[str],
-    token_ids: Sequence[tuple[int, ...]],
-    tokens_from: TokensFrom,
-) -> list[Generated]:
-    """Distribute a flat list of texts to requests; ``finish_reason`` is ``unknown``.
-
-    Raises:
-        ValueError: the lengths of the lists do not match.
-    """
-    flat = iter(zip(texts, token_ids, strict=True))
-    generated = [
-        Generated(ids, tuple(Generation(*next(flat), "unknown", tokens_from) for _ in range(count)))
-        for ids, count in zip(prompt_ids, counts, strict=True)
-    ]
-    if next(flat, None) is not None:
-        raise ValueError(f"found {len(texts)} responses, expected {sum(counts)}")
-    return generated
 
 
 def _seed_random_generators(seed: int) -> None:
