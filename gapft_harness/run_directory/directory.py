@@ -244,8 +244,8 @@ class RunDirectory:
         """Add a stage's wall seconds (all its runs together) and date to the facts.
 
         Also record the worker processes and threads of the last run. The date changes only if the
-        stage made an output; a finished stage that finds nothing to do changes nothing. Neither does
-        a mistake of the user.
+        stage made an output. A finished stage that finds nothing to do changes nothing, nor does a
+        mistake of the user.
         """
         start, old_records = time.monotonic(), self.outputs.read_records()
 
