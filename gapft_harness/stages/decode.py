@@ -37,7 +37,6 @@ from gapft_harness.stages.descriptions import (
     describe_sampler,
     describe_sampling_machine,
     describe_verifier,
-    hash_code,
     select_reported_model,
 )
 from gapft_harness.stages.generation.chunks import (
@@ -211,10 +210,7 @@ class DecodeBuilder:
                 "verifier": self.select_settings("verifier", verifier),
             },
             inputs=inputs,
-            code={
-                "sampler": hash_code(sampler["code"]),
-                "verifier": hash_code(verifier["code"]),
-            },
+            code={"sampler": sampler["code"], "verifier": verifier["code"]},
             machine=self.machine,
             operational={
                 **self.operational,

@@ -82,7 +82,7 @@ def describe_sampler(
             adapter_parts["arm"] = adapter.arm.name  # may depend on the arm's name
     return {
         **described,
-        "code": describe_code(entry),
+        "code": hash_code(entry),
         "arguments": {key: describe_argument(value) for key, value in arguments.items()},
         "adapter": adapter_parts,
     }, is_known
@@ -116,7 +116,7 @@ def describe_verifier(task: Mapping[str, Any], plugins: Plugins) -> dict[str, An
     return {
         "name": task["verifier"],
         "parameters": describe_argument(task["verifier_params"]),
-        "code": describe_code(plugins.get("verifier", task["verifier"])),
+        "code": hash_code(plugins.get("verifier", task["verifier"])),
     }
 
 
@@ -141,17 +141,12 @@ def describe_judging_machine(verifier: Verifier) -> dict[str, Any]:
     }
 
 
-def describe_code(entry: Registration) -> Any:
-    """Describe a plugin's code: the hash of its file, or of all files of a package."""
+def hash_code(entry: Registration) -> str:
+    """Hash a plugin's code: its file, or all files of a package; empty for bundled plugins."""
     source_root = Path(entry.source_root)
     if not entry.code_hash or not source_root.is_dir():
         return entry.code_hash
-    return {"file": entry.code_hash, "package": _describe_folder(source_root)}
-
-
-def hash_code(code: Any) -> Any:
-    """Return the hash of what ``describe_code`` returned."""
-    return code if isinstance(code, str) or code == NOT_HERE else content_hash(code)
+    return content_hash({"file": entry.code_hash, "package": _describe_folder(source_root)})
 
 
 def _describe_folder(folder: Path) -> dict[str, str]:

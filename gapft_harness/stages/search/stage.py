@@ -41,7 +41,7 @@ from gapft_harness.run_directory.recorded import read_judges, read_searches
 from gapft_harness.run_directory.tables import write_problems
 from gapft_harness.stages.context import Context, is_selected
 from gapft_harness.stages.decode import DecodeBuilder, build_decoder
-from gapft_harness.stages.descriptions import hash_code, select_reported_model
+from gapft_harness.stages.descriptions import select_reported_model
 from gapft_harness.stages.generation.chunks import (
     DecodePhase,
     build_deployment_decoding,
@@ -101,7 +101,7 @@ def build_search_step(
             "sampler": builder.select_settings("sampler", sampler),
             "verifier": builder.select_settings("verifier", verifier),
         },
-        code={"sampler": hash_code(sampler["code"]), "verifier": hash_code(verifier["code"])},
+        code={"sampler": sampler["code"], "verifier": verifier["code"]},
         machine=builder.machine,
         operational={
             **builder.operational,

@@ -29,7 +29,6 @@ from gapft_harness.stages.context import Context
 from gapft_harness.stages.descriptions import (
     describe_accelerators,
     describe_argument,
-    describe_code,
     describe_libraries,
     describe_model,
     hash_code,
@@ -94,7 +93,7 @@ class TrainingSteps:
         }
         trainer = self.plugins.get("trainer", training.trainer)
         traits = trainer.require_traits(TrainerTraits)
-        code = {"trainer": describe_code(trainer)}
+        code = {"trainer": hash_code(trainer)}
         inputs: dict[str, Input] = {}
         operational: dict[str, Any] = {}
         if traits.as_documented:
@@ -110,7 +109,7 @@ class TrainingSteps:
             )
             settings["verifiers"] = [[name, describe_argument(params)] for name, params in rules]
             code |= {
-                f"verifier {name}": describe_code(self.plugins.get("verifier", name))
+                f"verifier {name}": hash_code(self.plugins.get("verifier", name))
                 for name, _ in rules
             }
             operational["rules"] = [[name, dict(params)] for name, params in rules]
@@ -119,7 +118,7 @@ class TrainingSteps:
             train,
             settings,
             inputs,
-            {name: hash_code(part) for name, part in code.items() if part},
+            {name: part for name, part in code.items() if part},
             self._machine,
             {
                 **operational,
