@@ -117,7 +117,7 @@ class TrainingSteps:
             train,
             settings,
             inputs,
-            {name: code_hash for name, code_hash in code.items() if code_hash},
+            {name: part for name, part in code.items() if part},
             self._machine,
             {
                 **operational,
