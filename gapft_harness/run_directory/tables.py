@@ -3,7 +3,7 @@
 ``SPLIT/problems.parquet`` has one row for each problem, ordered by id. ``SPLIT/responses.parquet``
 and ``decisions/ARM.parquet`` contain responses with verdicts, ordered by problem id, then index;
 index -1 is the deployment decode, the only one in decisions.
-``SPLIT/states.parquet`` contains the states, ``selections/ARM.parquet`` a training set.
+``states/SPLIT.parquet`` contains the states, ``selections/ARM.parquet`` a training set.
 """
 
 from __future__ import annotations
@@ -273,7 +273,7 @@ def read_states(path: Path) -> Iterator[ProblemState]:
     """Yield a split's states, ordered by problem id.
 
     Args:
-        path: a sealed ``states.parquet``.
+        path: a sealed table of states.
     """
     for row in read_rows(path):
         yield ProblemState(**{name: row[name] for name in _STATE_FIELDS})

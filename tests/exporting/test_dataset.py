@@ -51,6 +51,6 @@ def test_dataset_holds_sealed_responses(run: RunDirectory, tmp_path: Path) -> No
 
 def test_rejects_run_without_states(tmp_path: Path) -> None:
     run = write_letters_task(tmp_path).run("run", [], ("pool", "audit"), **KEYS)
-    with pytest.raises(UserError, match=r"pool/states\.parquet"):
+    with pytest.raises(UserError, match=r"states/pool\.parquet"):
         export(run, "dataset", tmp_path / "out")
     assert not (tmp_path / "out").exists()

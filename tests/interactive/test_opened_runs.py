@@ -108,7 +108,7 @@ def test_changed_table_is_refused(tmp_path: Path) -> None:
     run = write_letters_task(tmp_path).run("run", ["states"], ("pool", "audit"), search={"k": 4})
     with (run.path / layout.states_path("audit")).open("ab") as file:
         file.write(b" ")
-    with pytest.raises(UserError, match=r"states\.parquet"):
+    with pytest.raises(UserError, match=r"states/audit\.parquet"):
         _ = g.open_run(run.path).states
 
 

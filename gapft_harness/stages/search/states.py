@@ -1,7 +1,7 @@
 """Evidence states: G solved by the deployment decode, S recovered by search, U missed by search.
 
-Read a split's responses; write ``SPLIT/states.parquet`` (Section 3.2, Equations 3 to 6). States can
-also be computed from a *window* of the samples of a search: ``SPLIT/states/OFFSET-K.parquet``.
+Read a split's responses; write ``states/SPLIT.parquet`` (Section 3.2, Equations 3 to 6). States can
+also be computed from a *window* of the samples of a search: ``states/SPLIT/OFFSET-K.parquet``.
 """
 
 from __future__ import annotations
