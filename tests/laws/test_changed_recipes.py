@@ -69,7 +69,7 @@ class Change:
         before: settings that the finished run already has.
         edit: edits the run's files, if the change is not a setting.
         reason: what the run's output names; empty if nothing is to be named.
-        is_quick: whether its result is compared with a fresh run's also by ``make test``.
+        is_quick: whether ``make test`` makes it too.
     """
 
     name: str
@@ -276,6 +276,12 @@ NEUTRAL_EXPERIMENTS = (
     "experiments.scaling.level=0.06",
 )  # fmt: skip
 
+#: ``make test`` has one row for each kind of step, ``make test-all`` has all.
+ROWS = [
+    pytest.param(change, id=change.name, marks=[] if change.is_quick else pytest.mark.thorough)
+    for change in CHANGES
+]
+
 #: Keys in no row, each with the reason.
 ELSEWHERE = {
     "name": "a run keeps its name; test_recipes_share_work",
@@ -359,7 +365,7 @@ def check_forecast(line: str, count: int, is_bound: bool = False) -> None:
         assert count == foretold, line
 
 
-@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.name)
+@pytest.mark.parametrize("change", ROWS)
 def test_change_makes_what_depends_on_it(run: ChangingRun, change: Change) -> None:
     make_change(run, change)
     dry_run = run.run("out", *change.settings, stages=(), options=("--dry-run",))
@@ -379,13 +385,7 @@ def test_change_makes_what_depends_on_it(run: ChangingRun, change: Change) -> No
         assert run.take_work() == {}, "in a new run directory"
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param(change, id=change.name, marks=[] if change.is_quick else pytest.mark.thorough)
-        for change in CHANGES
-    ],
-)
+@pytest.mark.parametrize("change", ROWS)
 def test_result_is_that_of_a_fresh_run(
     run: ChangingRun, plain: ChangingRun, change: Change
 ) -> None:
