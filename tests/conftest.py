@@ -30,9 +30,9 @@ settings.load_profile("tests")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests with a browser, which is a download, before tests are chosen by marks."""
+    """Mark tests with a browser or a second environment, before tests are chosen by marks."""
     for item in items:
-        if "browser" in getattr(item, "fixturenames", ()):
+        if {"browser", "installation"} & {*getattr(item, "fixturenames", ())}:
             item.add_marker(pytest.mark.thorough)
 
 
