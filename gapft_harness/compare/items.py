@@ -23,6 +23,7 @@ from gapft_harness.presentation.explorer import (
 #: Maximum number of documents in explorer.html.
 MAX_EXPLORED = 20_000
 
+#: Returns the first response to a document of an evaluation; see ``open_texts``.
 ReadText = Callable[[Outcomes, int], Sample]
 
 
