@@ -28,8 +28,8 @@ export PYTHONDONTWRITEBYTECODE :=
 demo: $(VENV)/installed
 	$(BIN)/gapft run demo
 
-# Files go to workers whole, in their order: fixtures of a file are made once.
-PYTEST := $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder \
+# Groups of tests (tests/conftest.py) go to workers whole, in their order.
+PYTEST := $(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder \
 	--ignore tests/engines --ignore tests/real_model
 
 test: $(VENV)/installed-test
@@ -62,7 +62,8 @@ REAL_MODEL_FOLDER := $(VENV)/SmolLM2-135M-Instruct
 test-real-model: $(VENV)/installed-test
 	@$(BIN)/python tests/real_model/fetch.py $(REAL_MODEL_FOLDER); status=$$?; \
 	if [ $$status = 0 ]; then \
-		GAPFT_REAL_MODEL=$(abspath $(REAL_MODEL_FOLDER)) $(BIN)/python -m pytest tests/real_model; \
+		GAPFT_REAL_MODEL=$(abspath $(REAL_MODEL_FOLDER)) \
+		$(BIN)/python -m pytest -n 2 --dist loadfile tests/real_model; \
 	elif [ $$status = 3 ] && [ "$(REAL_MODEL)" != required ]; then \
 		echo "the tests of a real model are skipped: it cannot be downloaded here"; \
 	else exit $$status; fi

@@ -75,6 +75,7 @@ def test_set_overrides_every_option() -> None:
         assert functools.reduce(operator.getitem, key.split("."), content) == value, key
 
 
+@pytest.mark.thorough
 def test_settings_change_recipe_of_existing_run(tmp_path: Path) -> None:
     """Settings count also if the command names no recipe."""
     search = ("run", "--run-dir", "r", "--only", "search", "--split", "audit")

@@ -90,6 +90,7 @@ def count_responses(run: Path) -> int:
     return rows + sum(pq.read_metadata(path).num_rows for path in searches) + online
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "experiments"),
     [

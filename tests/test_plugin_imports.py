@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.kit.command import gapft
 from tests.kit.letters import CONTAINS, write_letters
 from tests.kit.tiny_models import write_byte_llama
@@ -14,6 +16,7 @@ PLUGIN = CONTAINS.replace(
 ).replace("g in r and", "helpers_of_letters.holds(g, r) and")
 
 
+@pytest.mark.thorough
 def test_edited_helper_module_reruns_the_run(tmp_path: Path) -> None:
     write_byte_llama(tmp_path / "model")
     write_letters(tmp_path, {"pool": 8, "audit": 8})

@@ -66,6 +66,7 @@ def count_answers(*servers: ToyServer) -> collections.Counter[str]:
     return collections.Counter(map(json.dumps, bodies))
 
 
+@pytest.mark.thorough
 def test_search_resumes_after_server_faults(server, tmp_path):
     path, run = write_recipe(tmp_path, server.url()), tmp_path / "run"
     faults = [
@@ -95,6 +96,7 @@ def test_search_resumes_after_server_faults(server, tmp_path):
     assert KEY not in stopped.stderr + stopped.stdout + done.stdout + done.stderr
 
 
+@pytest.mark.thorough
 def test_run_continues_on_another_server(server, tmp_path):
     run = tmp_path / "run"
     probes, chunk = [toy_server.answer] * 2, [toy_server.answer] * REQUESTS
@@ -120,6 +122,7 @@ def test_run_continues_on_another_server(server, tmp_path):
         assert json.loads((run / "manifest.json").read_text())["source"]["url"] == other.url()
 
 
+@pytest.mark.thorough
 def test_responses_are_reused_on_another_server(server, tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     assert run_search(first, write_recipe(tmp_path, server.url()), *POOL).returncode == 0
@@ -140,6 +143,7 @@ def read_result(run: Path) -> dict[str, bytes]:
     return whole | {"manifest.json": json.dumps(manifest).encode()}
 
 
+@pytest.mark.thorough
 def test_finished_search_is_kept_after_refusal(server, tmp_path):
     """The server changes its model after the pool: an error, but the pool is kept."""
     path, run = write_recipe(tmp_path, server.url(), num_concurrent=1), tmp_path / "run"
