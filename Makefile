@@ -22,24 +22,24 @@ export TOKENIZERS_PARALLELISM ?= false
 # Keep bytecode, or every process of a test compiles the package again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-all test-quick test-vllm test-real-model test-inspect \
+.PHONY: demo test test-all test-thorough test-quick test-vllm test-real-model test-inspect \
 	vllm-cpu docs lint bench bench-verdicts bench-vllm browser clean
 
 demo: $(VENV)/installed
 	$(BIN)/gapft run demo
 
-# Files go to workers whole, in their order: fixtures of a file are made once.
-PYTEST := $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder \
+# Groups of tests (tests/conftest.py) go to workers whole, in their order.
+PYTEST := $(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder \
 	--ignore tests/engines --ignore tests/real_model
 
 test: $(VENV)/installed-test
 	$(PYTEST) -m "not thorough"
 
-test-all: $(VENV)/installed-test browser
-	$(PYTEST) --hypothesis-profile thorough
-	@$(MAKE) --no-print-directory test-real-model
-	@$(MAKE) --no-print-directory test-inspect
-	@$(MAKE) --no-print-directory test-vllm
+test-all: browser test test-thorough test-real-model test-inspect test-vllm
+
+# What `make test` leaves out, and its properties with a thousand examples.
+test-thorough: $(VENV)/installed-test
+	$(PYTEST) -m "thorough or hypothesis" --hypothesis-profile thorough
 
 QUICK := analysis plugins outcomes laws/test_selectors.py laws/test_decomposition.py
 
@@ -62,7 +62,8 @@ REAL_MODEL_FOLDER := $(VENV)/SmolLM2-135M-Instruct
 test-real-model: $(VENV)/installed-test
 	@$(BIN)/python tests/real_model/fetch.py $(REAL_MODEL_FOLDER); status=$$?; \
 	if [ $$status = 0 ]; then \
-		GAPFT_REAL_MODEL=$(abspath $(REAL_MODEL_FOLDER)) $(BIN)/python -m pytest tests/real_model; \
+		GAPFT_REAL_MODEL=$(abspath $(REAL_MODEL_FOLDER)) \
+		$(BIN)/python -m pytest -n 2 --dist loadfile tests/real_model; \
 	elif [ $$status = 3 ] && [ "$(REAL_MODEL)" != required ]; then \
 		echo "the tests of a real model are skipped: it cannot be downloaded here"; \
 	else exit $$status; fi

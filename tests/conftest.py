@@ -30,10 +30,17 @@ settings.load_profile("tests")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests with a browser, which is a download, before tests are chosen by marks."""
+    """Mark tests with a browser or a second environment, before tests are chosen by marks.
+
+    Whole files go to one worker, since fixtures of a file are made once; so do all tests of
+    README's run, or several workers would wait for it.
+    """
     for item in items:
-        if "browser" in getattr(item, "fixturenames", ()):
+        fixtures = {*getattr(item, "fixturenames", ())}
+        if {"browser", "installation"} & fixtures:
             item.add_marker(pytest.mark.thorough)
+        group = "readme" if "readme_run" in fixtures else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 def pytest_collection_finish() -> None:

@@ -37,6 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.mark.thorough
 def test_warns_before_headline_changes(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "r", tmp_path / "r")
     again = succeed("run", "demo", "--run-dir", "r", *SMALL, "--seed", 13, cwd=tmp_path)
@@ -46,6 +47,7 @@ def test_warns_before_headline_changes(folder: Path, tmp_path: Path) -> None:
     assert message.index("under seeds 13, 14") < message.index("✓ train")
 
 
+@pytest.mark.thorough
 def test_asks_on_terminal_before_change(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "r", tmp_path / "r")
     files_before = read_files(tmp_path / "r")

@@ -83,6 +83,7 @@ def test_has_eight_commands_and_few_options() -> None:
     assert len(options) <= 65
 
 
+@pytest.mark.thorough
 def test_settings_change_recipe_of_existing_run(tmp_path: Path) -> None:
     """Settings count also if the command names no recipe."""
     search = ("run", "--run-dir", "r", "--only", "search", "--split", "audit")

@@ -45,6 +45,7 @@ def read_prompts(run: Path, folder: Path) -> list[str]:
     return [tokenizer.decode(ids) for ids in table]
 
 
+@pytest.mark.thorough
 def test_applies_template_by_default(folder: Path) -> None:
     message = succeed(*SEARCH, "silent", cwd=folder).stderr
     assert message.count("chat_template: true") == 1
@@ -55,6 +56,7 @@ def test_applies_template_by_default(folder: Path) -> None:
     assert "model.chat_template" not in again.stderr, "said once, of a new run"
 
 
+@pytest.mark.thorough
 def test_false_disables_template(folder: Path) -> None:
     off = ("--set", "model.chat_template=false")
     message = succeed(*SEARCH, "off", *off, cwd=folder).stderr
@@ -63,6 +65,7 @@ def test_false_disables_template(folder: Path) -> None:
     assert not any("<user>" in prompt for prompt in read_prompts(folder / "off", folder))
 
 
+@pytest.mark.thorough
 def test_base_model_has_no_template(folder: Path) -> None:
     base = ("--model-args", f"pretrained={folder / 'base'}")
     message = succeed(*SEARCH, "plain", *base, cwd=folder).stderr

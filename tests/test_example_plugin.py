@@ -46,6 +46,7 @@ def test_plugins_are_absent_without_package() -> None:
     }
 
 
+@pytest.mark.thorough
 def test_run_uses_selector_section_and_experiment(installed_package: Path, tmp_path: Path) -> None:
     succeed(
         "run", "demo", "--run-dir", tmp_path / "run",

@@ -82,6 +82,7 @@ def count_responses(run: Path) -> int:
     return sum(pq.read_metadata(run / table).num_rows for table in tables)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "experiments"),
     [

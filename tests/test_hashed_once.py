@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.kit.command import succeed
 from tests.kit.letters import prepare_letters_run
 
@@ -37,6 +39,7 @@ def register_selectors(register):
 """
 
 
+@pytest.mark.thorough
 def test_hashes_model_weights_once(tmp_path: Path) -> None:
     prepare_letters_run(tmp_path)
     recipe = (tmp_path / "recipe.yaml").read_text()

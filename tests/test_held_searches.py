@@ -27,6 +27,7 @@ RECIPE = (
 )
 
 
+@pytest.mark.thorough
 def test_detects_task_edited_before_audit(
     tmp_path: Path,
 ) -> None:

@@ -91,5 +91,6 @@ def reader() -> Iterator[Reader]:
 @example(runs=["\\boxed", " "])
 @example(runs=["A", " ", "x"])
 @example(runs=["'\"", "1."])
+@pytest.mark.thorough
 def test_reads_any_text_in_linear_time(reader: Reader, runs: list[str]) -> None:
     reader.read(runs)

@@ -82,6 +82,7 @@ def read_training_facts(run: Path, name: str) -> dict[str, Any]:
     return content
 
 
+@pytest.mark.thorough
 def test_trains_each_arm_with_its_own_settings(folder: Path) -> None:
     run = folder / "run"
     settings = {name: read_training_facts(run, f"{name}-seed13")["settings"] for name in CONDITIONS}

@@ -22,6 +22,7 @@ PLUGIN = CONTAINS.replace(
 ).replace("g in r and", "helpers_of_letters.holds(g, r) and")
 
 
+@pytest.mark.thorough
 def test_edited_helper_module_reruns_the_run(tmp_path: Path) -> None:
     write_byte_llama(tmp_path / "model")
     write_letters(tmp_path, {"pool": 8, "audit": 8})

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +13,7 @@ import pytest
 from gapft_harness.core.errors import UserError
 from gapft_harness.run_directory.directory import RunDirectory
 from tests.kit.command import gapft
-from tests.kit.patience import PATIENCE_S
 from tests.kit.recording_run import LettersTask, write_letters_task
-from tests.kit.records import read_records
 
 SEARCH = {"k": 4, "chunk": 8}
 
@@ -121,33 +116,7 @@ def test_stored_files_are_read_only(task: LettersTask, tmp_path: Path) -> None:
     assert not [path for path in (tmp_path / ".store").rglob("*") if "partial" in path.name]
 
 
-def run_commands(folder: Path, names: list[str]) -> Iterator[subprocess.Popen[str]]:
-    for name in names:
-        yield subprocess.Popen(
-            [
-                *(sys.executable, "-m", "gapft_harness.cli.main", "run", "demo"),
-                *("--run-dir", name, "--only", "search", "--set", "data.pool_limit=48"),
-                *("--set", "data.audit_limit=16", "--set", "search.chunk=4"),
-            ],
-            cwd=folder,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-
-def test_concurrent_commands_share_a_search(tmp_path: Path) -> None:
-    running = list(run_commands(tmp_path, ["a", "b"]))
-    outputs = [process.communicate(timeout=PATIENCE_S)[0] for process in running]
-    assert [process.returncode for process in running] == [0, 0], outputs
-    runs = [RunDirectory.open(tmp_path / name) for name in "ab"]
-    for split in ("pool", "audit"):
-        assert read_rows(runs[0], split) == read_rows(runs[1], split)
-        places = {read_records(run.path)[split]["place"] for run in runs}
-        assert len(places) == 1, "one of them made it"
-
-
+@pytest.mark.thorough
 def test_environment_variable_moves_the_store(tmp_path: Path) -> None:
     options = ("--only", "search", "--split", "pool", "--set", "data.pool_limit=8")
     place = tmp_path / "kept"

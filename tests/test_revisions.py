@@ -84,6 +84,7 @@ def hub(tmp_path: Path) -> LocalHub:
     return LocalHub(tmp_path)
 
 
+@pytest.mark.thorough
 def test_pinned_revision_is_used_and_recorded_everywhere(hub: LocalHub) -> None:
     """The cache has no branch, so code that ignored the revision would find no model."""
     command = hub.command(COMMITS[1])
@@ -105,6 +106,7 @@ def test_pinned_revision_is_used_and_recorded_everywhere(hub: LocalHub) -> None:
     assert f"at revision {'9' * 40}" in unknown.partition("missing here")[2]
 
 
+@pytest.mark.thorough
 def test_moved_branch_is_a_different_model(hub: LocalHub) -> None:
     hub.point(0)
     search = (*hub.command(None), "--only", "search")

@@ -107,6 +107,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.thorough
 def test_adapters_are_audited_with_the_sampled_decode(trained: Path) -> None:
     run, plugins = trained / "one", [str(trained / "plugin.py")]
     decisions = read_responses(run / "decisions/gapft-seed13.parquet")

@@ -52,6 +52,7 @@ def read_requests(task: LettersTask) -> list[str]:
     return [call["id"] for call in task.log("r") if "id" in call]
 
 
+@pytest.mark.thorough
 def test_reads_the_audit_before_searching_the_pool(tmp_path: Path) -> None:
     write_letters(tmp_path, {"pool": 5, "audit": 4})
     (tmp_path / "contains.py").write_text(CONTAINS)
@@ -74,6 +75,7 @@ def test_reads_the_audit_before_searching_the_pool(tmp_path: Path) -> None:
     succeed(*arguments, *options, cwd=tmp_path)
 
 
+@pytest.mark.thorough
 def test_records_that_the_models_penalty_is_ignored(tmp_path: Path) -> None:
     """Qwen2.5-Instruct has such a file. Also responses from the store get the warning."""
     arguments = prepare_letters_run(tmp_path)

@@ -69,6 +69,7 @@ def count_answers(*servers: ToyServer) -> collections.Counter[str]:
     return collections.Counter(map(json.dumps, bodies))
 
 
+@pytest.mark.thorough
 def test_search_resumes_after_server_faults(server, tmp_path):
     path, run = write_recipe(tmp_path, server.url()), tmp_path / "run"
     faults = [
@@ -98,6 +99,7 @@ def test_search_resumes_after_server_faults(server, tmp_path):
     assert KEY not in stopped.stderr + stopped.stdout + done.stdout + done.stderr
 
 
+@pytest.mark.thorough
 def test_run_continues_on_another_server(server, tmp_path):
     run = tmp_path / "run"
     probes, chunk = [toy_server.answer] * 2, [toy_server.answer] * REQUESTS
@@ -123,6 +125,7 @@ def test_run_continues_on_another_server(server, tmp_path):
         assert read_source(RunDirectory.open(run))["url"] == other.url()
 
 
+@pytest.mark.thorough
 def test_responses_are_reused_on_another_server(server, tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     assert run_search(first, write_recipe(tmp_path, server.url()), *POOL).returncode == 0
@@ -144,6 +147,7 @@ def read_result(run: Path) -> dict[str, bytes]:
     return whole | {"run.json": json.dumps(facts).encode()}
 
 
+@pytest.mark.thorough
 def test_finished_search_is_kept_after_refusal(server, tmp_path):
     """The server changes its model after the pool: an error, but the store keeps the pool."""
     path, run = write_recipe(tmp_path, server.url(), num_concurrent=1), tmp_path / "run"

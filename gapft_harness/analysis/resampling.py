@@ -10,13 +10,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.analysis.estimate import Estimate, estimate_difference, estimate_mean
+from gapft_harness.analysis.estimate import (
+    Estimate,
+    estimate_difference,
+    estimate_mean,
+    estimate_paired_difference,
+)
 from gapft_harness.core.streams import Stream
 
 #: Item weights in memory at once (float64 values): half a MiB, which fits into the CPU cache.
@@ -87,9 +92,17 @@ class Resampled:
         return estimate_mean(self.scores.compute_mean(name), self.sums[name], self.scores.decisions)
 
     def contrast(self, a: str, b: str) -> Estimate:
-        """Estimate the mean of row a minus that of row b, paired by seed and item."""
+        """Estimate the mean of row a minus that of row b, paired by seed and item.
+
+        The interval is Newcombe's where resampling shows no variation.
+        """
         value = self.scores.compute_difference(a, b)
-        return estimate_difference(value, self.subtract(a, b), self.scores.decisions)
+        estimate = estimate_difference(value, self.subtract(a, b), self.scores.decisions)
+        if estimate.low < estimate.high:
+            return estimate
+        first, second = (self.scores.rows[name].astype(float).ravel() for name in (a, b))
+        interval = estimate_paired_difference(value, second, first, len(self.scores.items))
+        return replace(interval, p=estimate.p)
 
     def subtract(self, a: str, b: str) -> NDArray[np.int64]:
         """Subtract the sums of row b from those of row a, shape (B,)."""
@@ -101,7 +114,8 @@ def average_contrasts(cells: Sequence[Resampled], a: str, b: str) -> Estimate:
 
     The cells are not resampled: the mean describes these cells, no other models or tasks. It is
     exact up to one rounding per replicate, so that it does not depend on the order of the cells,
-    and a mean of zero is exactly zero.
+    and a mean of zero is exactly zero. Where resampling shows no variation, the interval is the
+    mean of the cells' intervals, as if their errors were the same.
     """
     common = math.lcm(*(cell.scores.decisions for cell in cells))
     total = sum(
@@ -109,7 +123,13 @@ def average_contrasts(cells: Sequence[Resampled], a: str, b: str) -> Estimate:
     )
     replicates = np.array(total / (common * len(cells)), dtype=np.float64)
     value = average_differences([cell.scores for cell in cells], a, b)
-    return estimate_difference(value, replicates)
+    estimate = estimate_difference(value, replicates)
+    if estimate.low < estimate.high:
+        return estimate
+    contrasts = [cell.contrast(a, b) for cell in cells]
+    low = math.fsum(contrast.low for contrast in contrasts) / len(cells)
+    high = math.fsum(contrast.high for contrast in contrasts) / len(cells)
+    return replace(estimate, low=low, high=high)
 
 
 def average_differences(cells: Sequence[Scores], a: str, b: str) -> Fraction:

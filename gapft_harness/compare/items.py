@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,32 +23,72 @@ from gapft_harness.presentation.explorer import (
 #: Maximum number of documents in explorer.html.
 MAX_EXPLORED = 20_000
 
+#: Returns the first response to a document of an evaluation; see ``open_texts``.
+ReadText = Callable[[Outcomes, int], Sample]
+
 
 def name_changes(comparison: Comparison) -> tuple[str, str]:
     """Return the words for a document whose number rose, and for one whose number fell."""
     return ("gained", "lost") if comparison.is_judged else ("higher", "lower")
 
 
-def list_changed(comparison: Comparison, limit: int | None = None) -> Iterator[dict[str, Any]]:
+@contextmanager
+def open_texts(comparison: Comparison, *, written: bool) -> Iterator[ReadText]:
+    """Read the texts that a page shows, each once, and keep them in temporary files.
+
+    Args:
+        comparison: the comparison.
+        written: whether the page has every changed document, and the explorer.
+
+    Yields:
+        A function that returns the first response of an evaluation to a document, by its place in
+        the evaluation's log.
+    """
+    shown = None if written else comparison.choice.shown
+    before = (comparison.before, comparison.joined.before)
+    documents: list[tuple[Outcomes, int]] = []
+    for model, seed, position in _find_changes(comparison, shown):
+        for outcomes, places in (before, comparison.after[model][seed]):
+            documents.append((outcomes, int(places[position])))
+    if written:
+        runs = [before, *(run for runs in comparison.after.values() for run in runs)]
+        for position in _choose_positions(comparison, MAX_EXPLORED):
+            documents += [(outcomes, int(places[position])) for outcomes, places in runs]
+    lines: dict[Path, tuple[Log, set[int]]] = {}
+    for outcomes, place in documents:
+        log = outcomes.logs[outcomes.log[place]]
+        lines.setdefault(log.path, (log, set()))[1].add(outcomes.lines[place])
+    with ExitStack() as stack:
+        readers = {
+            path: stack.enter_context(log.open_lines(wanted))
+            for path, (log, wanted) in lines.items()
+        }
+
+        def read_text(outcomes: Outcomes, place: int) -> Sample:
+            path = outcomes.logs[outcomes.log[place]].path
+            return readers[path](outcomes.lines[place])[0]
+
+        yield read_text
+
+
+def list_changed(
+    comparison: Comparison, read_text: ReadText, limit: int | None = None
+) -> Iterator[dict[str, Any]]:
     """Yield a row for each document and seed whose number changed, with the texts.
 
     Rows are by model, by seed, in the order of the log before.
 
     Args:
         comparison: the comparison.
+        read_text: returns the texts.
         limit: maximum number of gained, and of lost, documents of each model.
     """
-    changes = [*_find_changes(comparison, limit)]
-    wanted = []
-    for model, seed, position in changes:
-        outcomes, documents = comparison.after[model][seed]
-        wanted.append((comparison.before, int(comparison.joined.before[position])))
-        wanted.append((outcomes, int(documents[position])))
-    texts = _read_documents(wanted)
     states = comparison.findings.states
     rose, fell = name_changes(comparison)
-    for model, seed, position in changes:
-        before, after = next(texts), next(texts)
+    for model, seed, position in _find_changes(comparison, limit):
+        outcomes, places = comparison.after[model][seed]
+        before = read_text(comparison.before, int(comparison.joined.before[position]))
+        after = read_text(outcomes, int(places[position]))
         old = comparison.numbers.before[position]
         new = comparison.numbers.after[model][seed, position]
         yield {
@@ -87,9 +127,9 @@ def _format_gold(gold: Any) -> str:
     return "" if gold is None else str(gold)
 
 
-def build_explored(comparison: Comparison, limit: int = MAX_EXPLORED) -> Explored:
+def build_explored(comparison: Comparison, read_text: ReadText) -> Explored:
     """Build the content of explorer.html."""
-    positions = _choose_positions(comparison, limit)
+    positions = _choose_positions(comparison, MAX_EXPLORED)
     tasks = [comparison.tasks[position] for position in positions]
     left_out = ""
     if len(positions) < len(comparison.joined.items):
@@ -107,12 +147,14 @@ def build_explored(comparison: Comparison, limit: int = MAX_EXPLORED) -> Explore
                 for seed in seeds
             ),
         ],
-        lambda: _read_problems(comparison, positions),
+        lambda: _read_problems(comparison, read_text, positions),
         f"Before: {comparison.before_name}.{left_out}",
     )
 
 
-def _read_problems(comparison: Comparison, positions: Sequence[int]) -> Iterator[ExploredProblem]:
+def _read_problems(
+    comparison: Comparison, read_text: ReadText, positions: Sequence[int]
+) -> Iterator[ExploredProblem]:
     """Yield documents with their texts, given their indices in the comparison's arrays."""
     numbers = np.vstack([comparison.numbers.before, *comparison.numbers.after.values()])
     facts, is_judged = _list_facts(comparison), comparison.is_judged
@@ -120,14 +162,11 @@ def _read_problems(comparison: Comparison, positions: Sequence[int]) -> Iterator
         (comparison.before, comparison.joined.before),
         *(run for model_runs in comparison.after.values() for run in model_runs),
     ]
-    texts = _read_documents(
-        [(run, int(documents[position])) for position in positions for run, documents in runs]
-    )
     for name, position in zip(_name_documents(comparison, positions), positions, strict=True):
         verdicts = numbers[:, position].tolist()
         if is_judged:
             verdicts = ["right" if value else "wrong" for value in verdicts]
-        samples = [next(texts) for _ in runs]
+        samples = [read_text(run, int(places[position])) for run, places in runs]
         yield ExploredProblem(
             name,
             {fact: values[position] for fact, values in facts.items()},
@@ -176,19 +215,3 @@ def _name_documents(comparison: Comparison, positions: Sequence[int]) -> list[st
         return names
     hashes = [comparison.joined.items[position][1].hex() for position in positions]
     return [f"{name} {digest}" for name, digest in zip(names, hashes, strict=True)]
-
-
-def _read_documents(documents: Sequence[tuple[Outcomes, int]]) -> Iterator[Sample]:
-    """Yield the first response to each document, in order."""
-    lines: dict[Path, tuple[Log, set[int]]] = {}
-    for outcomes, document in documents:
-        log = outcomes.logs[outcomes.log[document]]
-        lines.setdefault(log.path, (log, set()))[1].add(outcomes.lines[document])
-    with ExitStack() as stack:
-        readers = {
-            path: stack.enter_context(log.open_lines(wanted))
-            for path, (log, wanted) in lines.items()
-        }
-        for outcomes, document in documents:
-            path = outcomes.logs[outcomes.log[document]].path
-            yield readers[path](outcomes.lines[document])[0]

@@ -9,7 +9,13 @@ from gapft_harness.analysis.pass_at_k import format_k, k_equivalent
 from gapft_harness.compare.comparison import Comparison, Selected
 from gapft_harness.compare.findings import Paired
 from gapft_harness.compare.gate import GateCheck, build_gate_section, find_verdict
-from gapft_harness.compare.items import build_explored, list_changed, name_changes
+from gapft_harness.compare.items import (
+    ReadText,
+    build_explored,
+    list_changed,
+    name_changes,
+    open_texts,
+)
 from gapft_harness.compare.notes import list_notes, list_warnings
 from gapft_harness.core.files import require_absent
 from gapft_harness.presentation.content import (
@@ -74,6 +80,18 @@ def build_page(
     """
     tables = {table.name: table for table in _build_tables(comparison) if table.rows}
     notes = [*list_notes(comparison)]
+    files = [
+        _build_facts(comparison, checks),
+        Table("notes", [Column("note")], [{"note": note} for note in notes]),
+    ]
+    explorer = ""
+    with open_texts(comparison, written=written) as read_text:
+        changed = [*_build_changed(comparison, read_text)]
+        if written:
+            rows = [*list_changed(comparison, read_text)]
+            columns = [Column(key) for key in (rows[0] if rows else ())]
+            files.append(Table("items", columns, rows, csv_only=True))
+            explorer = render_explorer(build_explored(comparison, read_text))
 
     def select(*names: str) -> list[Table]:
         return [tables[name] for name in names if name in tables]
@@ -89,24 +107,11 @@ def build_page(
         Section("Between the models", tables=select("pairs")),
         Section(f"By {comparison.choice.by or 'task'}", tables=select("task_groups", "groups")),
         Section("Where the change comes from", tables=select("states")),
-        Section("Where documents changed", [_CHANGED], [*_build_changed(comparison)]),
+        Section("Where documents changed", [_CHANGED], changed),
         Section("How this was compared", notes, select("tasks", "logs")),
     ]
-    files = [
-        _build_facts(comparison, checks),
-        Table("notes", [Column("note")], [{"note": note} for note in notes]),
-    ]
-    if written:
-        rows = [*list_changed(comparison)]
-        columns = [Column(key) for key in (rows[0] if rows else ())]
-        files.append(Table("items", columns, rows, csv_only=True))
-    return Page(
-        _NAME,
-        "Comparison",
-        [section for section in sections if section.tables or not section.title],
-        files,
-        render_explorer(build_explored(comparison)) if written else "",
-    )
+    shown = [section for section in sections if section.tables or not section.title]
+    return Page(_NAME, "Comparison", shown, files, explorer)
 
 
 def write_comparison(
@@ -350,11 +355,11 @@ def _build_facts(comparison: Comparison, checks: Sequence[GateCheck]) -> Table:
     return Table("comparison", [Column(key) for key in row], [row])
 
 
-def _build_changed(comparison: Comparison) -> Iterator[Table]:
+def _build_changed(comparison: Comparison, read_text: ReadText) -> Iterator[Table]:
     """Build a table of the texts of each changed document: by model, gained ones first."""
     models, words = [*comparison.after], name_changes(comparison)
     rows = sorted(
-        list_changed(comparison, comparison.choice.shown),
+        list_changed(comparison, read_text, comparison.choice.shown),
         key=lambda row: (models.index(row["model"]), words.index(row["change"])),
     )
     for row in rows:

@@ -75,6 +75,11 @@ class Log:
         return self.reader.name
 
     @property
+    def has_independent_lines(self) -> bool:
+        """Whether a line can be read without the lines before it."""
+        return self.kind == LM_EVAL
+
+    @property
     def version(self) -> object:
         """Version of the task; None if unknown."""
         return self.facts.get("versions", {}).get(self.own_task)
@@ -127,7 +132,7 @@ class Log:
     def _read_lines(self, wanted: Sequence[int]) -> Iterator[tuple[int, list[Sample]]]:
         """Yield ascending lines with their samples; of lm_eval's logs, no other line is parsed."""
         chosen = set(wanted)
-        if self.kind != LM_EVAL or type(self) is not Log:  # verdicts are in the order of all lines
+        if not self.has_independent_lines:
             for line, samples in groupby(self.read_samples(), key=lambda sample: sample.line):
                 if line in chosen:
                     yield line, [*samples]

@@ -6,7 +6,7 @@ is undefined, and ``Estimate``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal
@@ -42,15 +42,15 @@ class Column:
         """Whether its values are words, which are aligned left and may be wrapped."""
         return self.format in ("text", "problem")
 
-    def list_values(self, row: Row) -> Iterator[tuple[str, Any]]:
-        """Yield the names and values of a row's cell for files: an estimate has three."""
+    def add_values(self, entry: dict[str, Any], row: Row) -> None:
+        """Add a row's cell to its entry for files; an estimate has three values."""
         value = row.get(self.key)
         if isinstance(value, Estimate):
             ends = (value.low, value.high) if value.has_interval else (None, None)
-            yield self.key, float(value.value)
-            yield from zip((f"{self.key}_low", f"{self.key}_high"), ends, strict=True)
+            entry[self.key] = float(value.value)
+            entry[f"{self.key}_low"], entry[f"{self.key}_high"] = ends
         else:
-            yield self.key, float(value) if isinstance(value, Fraction) else value
+            entry[self.key] = float(value) if isinstance(value, Fraction) else value
 
     def format_cell(self, row: Row) -> str:
         """Format a row's value for people; empty where the row has no such key."""
@@ -88,10 +88,11 @@ class Table:
 
     def list_entries(self) -> list[dict[str, Any]]:
         """List the rows for results.json and the CSV file, unrounded, with equal keys."""
-        entries = [
-            dict(pair for column in self.columns for pair in column.list_values(row))
-            for row in self.rows
-        ]
+        entries: list[dict[str, Any]] = []
+        for row in self.rows:
+            entries.append({})
+            for column in self.columns:
+                column.add_values(entries[-1], row)
         names: dict[str, Any] = {name: None for entry in entries for name in entry}
         return [entry if len(entry) == len(names) else names | entry for entry in entries]
 

@@ -22,8 +22,9 @@ from gapft_harness.study.recipe import REPORT, STUDY
 _MEANS_NOTE = (
     "Differences of Pass@1 with equal weights of the cells. A replicate draws training seeds once "
     "for all cells, and audit problems once for all cells with the same audit. Cells are not "
-    "resampled: the mean describes these cells, not other models or tasks. p: two-sided, from the "
-    "same replicates. * Not budget-matched."
+    "resampled: the mean describes these cells, not other models or tasks; where the differences "
+    "do not vary, the ends are the means of the cells' ends. p: two-sided, from the same "
+    "replicates. * Not budget-matched."
 )
 _CELLS_NOTE = (
     "Each run has its own report (report/ in its folder) with further tables: gained and lost "

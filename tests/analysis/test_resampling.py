@@ -12,10 +12,8 @@ from gapft_harness.analysis.estimate import (
     estimate_difference,
     estimate_mean,
 )
-from gapft_harness.analysis.resampling import Scores, resample
+from gapft_harness.analysis.resampling import Scores, average_contrasts, resample
 from gapft_harness.core.streams import Stream
-
-NO_DIFFERENCE = Estimate(0, 0.0, 0.0, 1.0)
 
 
 def draw_with_defaults(passed, source=None, ids=None, seeds=None, replicates=400, nested=False):
@@ -29,6 +27,14 @@ def draw_with_defaults(passed, source=None, ids=None, seeds=None, replicates=400
         items=np.array([f"q{i:04}" for i in range(items)]) if ids is None else ids,
     )
     return resample(scores, replicates=replicates, stream=Stream(0, "test"), nested=nested)
+
+
+def require_no_difference(resampled, a, b):
+    """Require equal sums in every replicate, and an interval that finite data leave."""
+    assert not resampled.subtract(a, b).any()
+    estimate = resampled.contrast(a, b)
+    assert (estimate.value, estimate.p) == (0, 1.0)
+    assert -estimate.low == estimate.high > 0
 
 
 def stack_sums(resampled):
@@ -51,7 +57,7 @@ def test_nested_draws_are_paired_by_seed():
     rng = np.random.default_rng(0)
     first = rng.random((1, 3, 17)) < 0.5
     replicates = draw_with_defaults(np.concatenate([first, first]), nested=True)
-    assert replicates.contrast("a", "b") == NO_DIFFERENCE
+    require_no_difference(replicates, "a", "b")
     second = rng.random((1, 3, 17)) < 0.5
     original = draw_with_defaults(np.concatenate([first, second]), nested=True)
     shuffled = draw_with_defaults(
@@ -81,14 +87,28 @@ def test_condition_against_its_copy_is_zero(number):
     rng = np.random.default_rng(number)
     outcomes = rng.random((1, 3, 17)) < 0.5
     replicates = draw_with_defaults(np.concatenate([outcomes, outcomes]))
-    assert replicates.contrast("a", "a") == replicates.contrast("a", "b") == NO_DIFFERENCE
+    require_no_difference(replicates, "a", "a")
+    require_no_difference(replicates, "a", "b")
 
 
 def test_gain_of_identical_condition_is_zero():
     rng = np.random.default_rng(1)
     source = rng.random(40) < 0.5
     replicates = draw_with_defaults(np.broadcast_to(source, (1, 3, 40)), source)
-    assert replicates.contrast("a", "source") == NO_DIFFERENCE
+    require_no_difference(replicates, "a", "source")
+
+
+def test_equal_conditions_in_all_cells_leave_the_mean_of_the_intervals():
+    rng = np.random.default_rng(3)
+    cells = []
+    for items in (40, 10):
+        source = rng.random(items) < 0.5
+        cells.append(draw_with_defaults(np.broadcast_to(source, (1, 3, items)), source))
+    mean = average_contrasts(cells, "a", "source")
+    highs = [cell.contrast("a", "source").high for cell in cells]
+    assert (mean.value, mean.p) == (0, 1.0)
+    assert -mean.low == mean.high == pytest.approx(sum(highs) / 2)
+    assert 0 < highs[0] < mean.high < highs[1]
 
 
 def test_chunk_size_does_not_change_draws(monkeypatch):
@@ -138,7 +158,7 @@ def test_conditions_share_seed_draws():
     passed = np.zeros((2, 2, 40), dtype=bool)
     passed[:, 1] = True
     replicates = draw_with_defaults(passed)
-    assert replicates.contrast("a", "b") == NO_DIFFERENCE
+    require_no_difference(replicates, "a", "b")
     assert replicates.estimate_mean("a") == Estimate(0.5, 0.0, 1.0)
 
 

@@ -324,6 +324,7 @@ def test_episodes_end_after_public_pass_or_last_attempt() -> None:
     assert set(lengths) == set(range(1, code_habits.MAX_ATTEMPTS + 1))
 
 
+@pytest.mark.thorough
 def test_gap_exists_with_both_kinds_of_failure() -> None:
     chosen = code_problems.generate("tuning", 90, 5)
     searched = code_measure.search(find_code_policy(), chosen, k=8, seed=2)

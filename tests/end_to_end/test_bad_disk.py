@@ -81,6 +81,7 @@ def test_run_goes_on_when_a_full_disk_grows(whole: WatchedRun, tmp_path: Path, h
         check_finished(run, whole)
 
 
+@pytest.mark.thorough
 def test_run_goes_on_after_a_file_that_was_too_large(whole: WatchedRun, tmp_path: Path) -> None:
     run = prepare_watched_run(tmp_path / "limited", whole.folder.with_name("model"))
     [weights, *_] = whole.path.glob("adapters/*/adapter_model.safetensors")

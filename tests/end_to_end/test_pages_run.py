@@ -29,6 +29,7 @@ def run_page(page: str | Path, demo_run: Path, folder: Path) -> str:
     return (folder / "log.txt").read_text()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("page", "printed"),
     [
@@ -41,6 +42,7 @@ def test_page_commands_work(page: str, printed: list[str], demo_run: Path, tmp_p
     assert [text for text in printed if text not in log] == []
 
 
+@pytest.mark.thorough
 def test_gap_example_matches_its_command(tmp_path: Path) -> None:
     """The command prints the page's greedy lines, which do not depend on sampling."""
     run_blocks(DOCS / "gap.md", tmp_path)
@@ -50,6 +52,7 @@ def test_gap_example_matches_its_command(tmp_path: Path) -> None:
     assert [line for line in page_lines if line not in log] == []
 
 
+@pytest.mark.thorough
 def test_slurm_scripts_work(tmp_path: Path) -> None:
     """Run both scripts with Slurm's variables and a small recipe."""
     for block in read_blocks(DOCS / "machines.md"):
@@ -111,6 +114,7 @@ def write_section(heading: str, folder: Path) -> Path:
     return section
 
 
+@pytest.mark.thorough
 def test_rejudged_run_generates_nothing(demo_run: Path, tmp_path: Path) -> None:
     """Every response that ``boxed_math`` passes, ``math`` passes too."""
     shutil.copytree(demo_run.parent / ".store", tmp_path / "runs" / ".store")

@@ -52,6 +52,7 @@ def build_command(tasks: Path, task: str, *options: str) -> list[str]:
     ]  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_chosen_filter_judges_training_and_audit(tasks: Path, tmp_path: Path) -> None:
     succeed(*build_command(tasks, "sums", *FLEXIBLE), cwd=tmp_path)
     judge = (

@@ -83,7 +83,7 @@ _SETTINGS = {
         *_SMALL,
     ),
     "demo": ("conditions=[gapft,uniform]", *_SMALL),
-    "demo-code": _SMALL,
+    "demo-code": ("data.audit_limit=40", *_SMALL),
 }
 
 #: The bases of the letters task: with a plugin's experiment, with imported responses, and with

@@ -41,7 +41,8 @@ from tests.kit.runs import BASES, SNAPSHOTS, BaseRun
 
 RunAt = Callable[..., BaseRun]
 
-#: What every Python process of the command runs at its start.
+#: What every Python process of the command runs at its start: a network file system may have
+#: neither locks nor hard links.
 _WITHOUT_LOCKS_AND_LINKS = """
 import errno
 import fcntl
@@ -68,9 +69,6 @@ EXECUTORS: Mapping[str, tuple[str, ...]] = {
     "local, 2 workers": set_executor(workers=2),
     "ray": set_executor(name="ray", workers=2),
 }
-
-#: A network file system may have neither locks nor hard links.
-DISKS = ["with locks", pytest.param("without locks and links", marks=pytest.mark.thorough)]
 
 
 @pytest.fixture(scope="module")
@@ -131,13 +129,16 @@ def end_at_each(run: WatchedRun, plan: Iterable[tuple[Point, str]]) -> int:
     return ended
 
 
-@pytest.mark.parametrize(("executor", "first"), [("local", 0), ("local, 2 workers", 1)])
+@pytest.mark.parametrize(
+    ("executor", "first"),
+    [pytest.param("local", 0, marks=pytest.mark.thorough), ("local, 2 workers", 1)],
+)
 def test_ended_run_goes_on(
     whole: WatchedRun, make_run: Callable[..., WatchedRun], executor: str, first: int
 ) -> None:
-    """Each executor is ended at every third kind of point; at all of them in the next test."""
+    """Each executor is ended at every fourth kind of point."""
     run = make_run(executor)
-    points = choose_points(whole)[first::3]
+    points = choose_points(whole)[first::4]
     ended = end_at_each(run, zip(points, itertools.cycle(ENDINGS), strict=False))
     assert ended >= len(ENDINGS)
     run.finish()
@@ -145,25 +146,12 @@ def test_ended_run_goes_on(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("ending", "first"), zip(ENDINGS, itertools.cycle([0, 1])))
-def test_run_ended_at_every_kind_of_point_goes_on(
-    whole: WatchedRun, make_run: Callable[..., WatchedRun], ending: str, first: int
-) -> None:
-    """Each ending comes at every second kind of point, each point has at least three endings."""
-    run = make_run("local, 2 workers")
-    points = choose_points(whole)[first::2]
-    assert end_at_each(run, ((point, ending) for point in points)) > len(points) // 2
-    run.finish()
-    check_finished(run, whole)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("executor", ["local", "local, 2 workers"])
 def test_run_without_locks_and_links_goes_on(
-    whole: WatchedRun, make_run: Callable[..., WatchedRun], executor: str
+    whole: WatchedRun, make_run: Callable[..., WatchedRun]
 ) -> None:
-    run = make_run(executor, "without locks and links")
-    points = choose_points(whole)
+    """Ended at every second kind of point."""
+    run = make_run("local, 2 workers", "without locks and links")
+    points = choose_points(whole)[::2]
     assert end_at_each(run, zip(points, itertools.cycle(ENDINGS))) > len(points) // 2
     run.finish()
     check_finished(run, whole)
@@ -173,11 +161,11 @@ def test_run_without_locks_and_links_goes_on(
 def test_ended_run_goes_on_with_another_executor(
     whole: WatchedRun, make_run: Callable[..., WatchedRun]
 ) -> None:
-    """Ray and local workers take turns. Ray itself replaces a killed worker."""
+    """Ray and local workers take turns at every second point. Ray replaces a killed worker."""
     run = make_run("ray")
     endings = itertools.cycle(ending for ending in ENDINGS if ending != "worker killed")
     executors = itertools.cycle(["ray", "local", "ray"])
-    for point, ending in zip(choose_points(whole), endings, strict=False):
+    for point, ending in zip(choose_points(whole)[::2], endings, strict=False):
         run.settings = EXECUTORS[next(executors)]
         end_at_each(run, [(point, ending)])
     run.settings = EXECUTORS["ray"]
@@ -214,7 +202,10 @@ def list_requests(run: WatchedRun) -> list[Point]:
     return [*itertools.takewhile(lambda point: " pool" in point.what, requests)]
 
 
-@pytest.mark.parametrize("disk", DISKS)
+@pytest.mark.parametrize(
+    "disk",
+    ["with locks", pytest.param("without locks and links", marks=pytest.mark.thorough)],
+)
 def test_second_command_on_a_run_is_refused(
     whole: WatchedRun, make_run: Callable[..., WatchedRun], disk: str
 ) -> None:
@@ -230,7 +221,8 @@ def test_second_command_on_a_run_is_refused(
     check_finished(run, whole)
 
 
-@pytest.mark.parametrize("disk", DISKS)
+@pytest.mark.thorough
+@pytest.mark.parametrize("disk", ["with locks", "without locks and links"])
 def test_killed_run_does_not_stop_another_run_of_the_store(
     whole: WatchedRun, make_run: Callable[..., WatchedRun], disk: str
 ) -> None:
@@ -335,7 +327,13 @@ def test_every_experiment_has_a_row() -> None:
     assert registered == {*CONTROLS["experiments"], *OTHER_EXPERIMENTS}
 
 
-@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize(
+    "base",
+    [
+        pytest.param(base, marks=[] if base in ("letters", "demo") else pytest.mark.thorough)
+        for base in BASES
+    ],
+)
 def test_repeated_command_changes_no_file(run_at: RunAt, base: str) -> None:
     run = run_at("reported", base)
     before = read_files(run.path.parent)

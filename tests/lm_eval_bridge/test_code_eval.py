@@ -149,6 +149,7 @@ def test_lm_eval_agrees_without_unsafe_flag(folder: Path) -> None:
     assert not (folder / "outside").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("enabled", [True, False])
 def test_stock_command_requires_environment_variable(folder: Path, enabled: bool) -> None:
     env = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_EVALUATE_OFFLINE": "1"}

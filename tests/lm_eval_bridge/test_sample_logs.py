@@ -16,6 +16,7 @@ from tests.kit.command import lm_eval
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.thorough
 def test_logs_verdict_of_each_sample(tmp_path: Path) -> None:
     policy = ROOT / "gapft_harness/demo/policy"
     done = lm_eval(

@@ -214,6 +214,7 @@ def test_record_without_a_field_is_named(folder: Path) -> None:
     assert "'question'" in message
 
 
+@pytest.mark.thorough
 def test_file_that_lm_eval_skips_is_named(folder: Path) -> None:
     file = folder / "sums.yaml"
     file.write_text("task: sums\ndoc_to_text: [a\nmetadata: 3\n", encoding="utf-8")

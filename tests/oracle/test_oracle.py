@@ -80,3 +80,12 @@ def test_renames_keys_and_reports_unused_entries(contents: tuple[Path, Path]) ->
     assert compare(contents, renamed) == []
     unused = "- {in: '*', key: nothing, kind: changed, cites: less.md}"
     assert compare(contents, renamed + unused) == ["permits nothing: nothing"]
+
+
+def test_moved_values_must_be_in_the_document(contents: tuple[Path, Path]) -> None:
+    moved = "- {in: demo/results, key: 'a*', kind: moved, cites: reading.md}\n"
+    added = "- {in: demo/results, key: b, kind: additional, cites: reading.md}\n"
+    change(contents[1], "results", {"a,b.ci95.0": None, "b": 0.3})
+    assert compare(contents, moved + added) == []
+    change(contents[1], "results", {"b": 0.31})
+    assert compare(contents, moved + added) == ["missing: demo/results  a,b.ci95.0 (was 0.3)"]

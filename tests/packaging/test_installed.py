@@ -194,6 +194,7 @@ def test_startup_imports_no_module(installation):
     )
 
 
+@pytest.mark.thorough
 def test_editable_install_and_uninstall(wheel, tmp_path, workdir):
     installation = install(wheel, tmp_path / "env", workdir)
     installation.pip("uninstall", "--quiet", "--yes", "gapft-harness")

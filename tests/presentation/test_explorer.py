@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gapft_harness.compare import items
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
-from gapft_harness.compare.items import build_explored
+from gapft_harness.compare.items import build_explored, open_texts
 from gapft_harness.core.text import replace_text_surrogates
 from gapft_harness.presentation import explorer
 from gapft_harness.presentation.explorer import (
@@ -471,9 +472,11 @@ def test_page_fits_is_legible_and_follows_theme(
 # The pages of compare and gap; tests/laws has that of a run.
 
 
-def explore_logs(folder: Path, limit: int = 20_000, **choices: Any) -> Explored:
-    choice = CompareChoice(**choices)
-    return build_explored(compare(str(folder / "before"), [f"a={folder}/after*"], choice), limit)
+def explore_logs(folder: Path, **choices: Any) -> tuple[Explored, list[ExploredProblem]]:
+    comparison = compare(str(folder / "before"), [f"a={folder}/after*"], CompareChoice(**choices))
+    with open_texts(comparison, written=True) as read_text:
+        explored = build_explored(comparison, read_text)
+        return explored, [*explored.read()]
 
 
 def test_compared_logs_have_their_responses(tmp_path: Path) -> None:
@@ -482,9 +485,8 @@ def test_compared_logs_have_their_responses(tmp_path: Path) -> None:
     write_log(tmp_path / "before", before)
     for number, values in enumerate(seeds):
         write_log(tmp_path / f"after{number}", values)
-    explored = explore_logs(tmp_path, by="subject")
+    explored, problems = explore_logs(tmp_path, by="subject")
     assert [*explored.models[1:]] == [("a", "after0"), ("a", "after1")]
-    problems = [*explored.read()]
     assert [problem.id for problem in problems] == [str(number) for number in range(9)]
     assert [problem.facts["subject"] for problem in problems] == [*"abcabcabc"]
     for number, problem in enumerate(problems):
@@ -499,19 +501,21 @@ def test_compared_logs_have_their_responses(tmp_path: Path) -> None:
 def test_compared_numbers_are_shown(tmp_path: Path) -> None:
     write_log(tmp_path / "before", [0.25, 0.5, 1.0])
     write_log(tmp_path / "after", [0.5, 0.125, 1.0])
-    verdicts = [[r.verdict for r in problem.responses] for problem in explore_logs(tmp_path).read()]
+    _, problems = explore_logs(tmp_path)
+    verdicts = [[response.verdict for response in problem.responses] for problem in problems]
     assert verdicts == [[0.25, 0.5], [0.5, 0.125], [1.0, 1.0]]
 
 
 @pytest.mark.parametrize(("most", "unchanged"), [(4, 2), (1, 0), (12, 10)])
 def test_large_comparisons_show_changed_documents_first(
-    tmp_path: Path, most: int, unchanged: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, unchanged: int
 ) -> None:
     changed = {3, 8}
     write_log(tmp_path / "before", [0] * 12)
     write_log(tmp_path / "after", [int(number in changed) for number in range(12)])
-    explored = explore_logs(tmp_path, most)
-    names = [int(problem.id) for problem in explored.read()]
+    monkeypatch.setattr(items, "MAX_EXPLORED", most)
+    explored, problems = explore_logs(tmp_path)
+    names = [int(problem.id) for problem in problems]
     assert len(changed & {*names}) == min(2, most)
     assert len({*names} - changed) == unchanged
     assert names == sorted(names)
@@ -522,7 +526,8 @@ def test_documents_with_one_number_have_distinct_ids(tmp_path: Path) -> None:
     rows = [row(number, number % 2, doc_id=7) for number in range(3)]
     write_log(tmp_path / "before", rows=rows)
     write_log(tmp_path / "after", rows=rows)
-    ids = [problem.id for problem in explore_logs(tmp_path).read()]
+    _, problems = explore_logs(tmp_path)
+    ids = [problem.id for problem in problems]
     assert len({*ids}) == 3
     assert all(name.startswith("7 ") for name in ids)
 

@@ -51,6 +51,7 @@ def read_contents(run: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.thorough
 def test_study_resumes_after_kill_and_verifies(folder: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "gapft_harness.cli.main", "run", "study.yaml", *MORE],

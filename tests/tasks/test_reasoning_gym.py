@@ -191,6 +191,7 @@ def test_lm_eval_evaluates_task(tmp_path: Path) -> None:
     assert results["verifier_errors,none"] == 2  # its scorer raises on what is no factorization
 
 
+@pytest.mark.thorough
 def test_records_package_version(tmp_path: Path) -> None:
     write_task(tmp_path, generators={"gcd": {}}, pool=3, audit=3)
     succeed(

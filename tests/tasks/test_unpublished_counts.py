@@ -19,6 +19,7 @@ POOL = WARNING.format("pool", "dropped from the pool 1", "dropped from the pool 
 AUDIT = WARNING.format("audit", "audit 2", "audit 1,367")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("workers", ["1", "4"])
 def test_run_on_other_files_warns_once_per_split(data: Path, tmp_path: Path, workers: str) -> None:
     done = succeed(

@@ -40,6 +40,7 @@ def test_all_ways_train_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert all(way in printed for way in ways)
 
 
+@pytest.mark.thorough
 def test_invariances_hold_on_cpu(tmp_path: Path) -> None:
     output = tmp_path / "found.json"
     arguments = ["--device", "cpu", "--hidden", "32", "--layers", "1"]

@@ -156,6 +156,7 @@ def test_online_tables_count_drawn_groups(run: Path) -> None:
     assert tables["online_search"][2]["flat"] in (1, None)
 
 
+@pytest.mark.thorough
 def test_killed_arm_restarts_with_same_bytes(run: Path, searched_run: Path, tmp_path: Path) -> None:
     copy = tmp_path / "run"
     shutil.copytree(searched_run, copy)
@@ -216,6 +217,7 @@ def test_rejects_multi_attempt_episodes_early() -> None:
     )
 
 
+@pytest.mark.thorough
 def test_counts_updates_of_flat_groups(searched_run: Path, tmp_path: Path) -> None:
     """Near temperature 0 all responses of a group are equal."""
     shutil.copytree(searched_run, tmp_path / "run")

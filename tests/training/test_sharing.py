@@ -65,6 +65,7 @@ def read_training_entry(run: Path, arm: Arm) -> dict[str, Any]:
     return read_training(RunDirectory.open(run))[arm.name]
 
 
+@pytest.mark.thorough
 def test_same_training_set_is_trained_once(finished_folder: Path) -> None:
     run = finished_folder / "run"
     training = read_training(RunDirectory.open(run))
@@ -134,6 +135,7 @@ def test_rejects_edited_adapter_in_store(finished_folder: Path, run: Path, chang
     assert not (run / layout.adapter_path(GAPFT)).exists()
 
 
+@pytest.mark.thorough
 def test_other_run_reuses_adapters_and_decisions(finished_folder: Path, tmp_path: Path) -> None:
     shutil.copytree(finished_folder, tmp_path / "moved")
     folder = tmp_path / "moved"

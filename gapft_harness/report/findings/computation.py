@@ -18,7 +18,6 @@ from gapft_harness.analysis.decomposition import (
 )
 from gapft_harness.analysis.estimate import (
     Estimate,
-    estimate_paired_difference,
     estimate_share,
 )
 from gapft_harness.analysis.pass_at_k import k_equivalent
@@ -348,17 +347,6 @@ def _estimate_mean(resampled: Resampled, name: str) -> Estimate:
     return estimate_share(estimate.value, len(resampled.scores.items))
 
 
-def _estimate_difference(resampled: Resampled, a: str, b: str) -> Estimate:
-    """Estimate a minus b, with Newcombe's interval where resampling shows no variation."""
-    estimate = resampled.contrast(a, b)
-    if estimate.low < estimate.high:
-        return estimate
-    first, second = (resampled.scores.rows[name].astype(float).ravel() for name in (a, b))
-    units = len(resampled.scores.items)
-    interval = estimate_paired_difference(estimate.value, second, first, units)
-    return replace(interval, p=estimate.p)
-
-
 def _find_k_eq(verdicts: Verdicts, pass_at_1: Fraction) -> int | None:
     """Find K_eq; None where it says nothing, since more samples do not help the source."""
     k_eq = k_equivalent(verdicts.passing, verdicts.k, pass_at_1)
@@ -372,12 +360,11 @@ def _compute_contrasts(
     """Compute contrasts: lead minus each other, other pairs, then each minus the source."""
     terms = {name: condition.mean.terms for name, condition in conditions.items()}
     between = [
-        Contrast(a, b, terms[a] - terms[b], _estimate_difference(resampled, a, b))
+        Contrast(a, b, terms[a] - terms[b], resampled.contrast(a, b))
         for a, b in combinations(ordered, 2)
     ]
     gains = [
-        Contrast(name, SOURCE, terms[name], _estimate_difference(resampled, name, SOURCE))
-        for name in ordered
+        Contrast(name, SOURCE, terms[name], resampled.contrast(name, SOURCE)) for name in ordered
     ]
     return (*between, *gains)
 

@@ -58,8 +58,8 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
 
 #: Keys that name a row of a list in results.json.
 ROW_KEYS = (
-    *("cell", "environment", "split", "of", "model", "minus", "arm", "condition", "a", "b"),
-    *("seed", "problem_id", "state", "scale", "k", "K"),
+    *("cell", "environment", "split", "view", "of", "model", "minus", "arm", "condition", "a", "b"),
+    *("seed", "problem_id", "state", "scale", "k", "K", "group"),
 )
 
 
@@ -77,7 +77,8 @@ def run_commands(group: str, work: Path) -> Items:
         if "--format json" in words:
             (folder / f"{name}.json").write_bytes(done.stdout)
             yield name, dict(flatten(json.loads(done.stdout)))
-    yield from read_folder(folder)
+    for name, values in read_folder(folder):
+        yield name.replace("tables/", "") if group == "compare" else name, values
     if group == "study":
         yield from read_pooled(folder / "study" / "report" / "tables")
 
