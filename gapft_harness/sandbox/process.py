@@ -20,8 +20,7 @@ from typing import IO
 from gapft_harness.core.processes import build_thread_environment, open_standard_streams
 from gapft_harness.sandbox.confinement.syscalls import Refused
 from gapft_harness.sandbox.inside.messages import Ending, unpack_ending
-from gapft_harness.sandbox.inside.watch import WALL_PER_CPU_SECOND
-from gapft_harness.sandbox.records import Limits, Prelude, Program, Tier
+from gapft_harness.sandbox.records import WALL_PER_CPU_SECOND, Limits, Prelude, Program, Tier
 from gapft_harness.sandbox.verdicts import TestOutcome
 
 #: A worker that is not ready by then counts as hung: many may start at the same time.

@@ -25,6 +25,10 @@ _MAX_SECONDS, _MAX_COUNT = 604_800, 1 << 50
 
 TIERS: tuple[Tier, ...] = get_args(Tier)
 
+#: The wall seconds that each CPU second adds to the wall limit: a machine may be so busy that a
+#: process gets a CPU for a thirtieth of the time.
+WALL_PER_CPU_SECOND = 30
+
 
 @dataclass(frozen=True, slots=True)
 class Program:

@@ -8,9 +8,8 @@ import select
 import signal
 import time
 
-#: The wall seconds that each CPU second adds to the wall limit: a machine may be so busy that a
-#: process gets a CPU for a thirtieth of the time.
-WALL_PER_CPU_SECOND = 30
+from gapft_harness.sandbox.records import WALL_PER_CPU_SECOND
+
 #: Seconds between two counts of a process's threads.
 _COUNT_INTERVAL_S = 0.02
 _CORES = os.cpu_count() or 1
