@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import ModuleType
 from typing import Any
 
 import pluggy
@@ -134,7 +134,7 @@ def _collect_registrations(
         hint = did_you_mean(hook, KINDS) if hook else "a hook has one parameter, register"
         raise PluginError(f"plugin {name}: {' '.join(str(error).split())}; {hint}") from error
     callers = manager.get_hookcallers(plugin) or []
-    is_bundled = name.startswith(_PACKAGE)
+    is_bundled = name.startswith(_PACKAGE) and name == getattr(plugin, "__name__", None)
     if not callers and not is_bundled:
         raise PluginError(
             f"plugin {name} implements no hook: mark functions such as "
@@ -193,18 +193,19 @@ def hash_code(plugin: Any, component: Any) -> str:
 
     Args:
         plugin: a module, or an object that has the hooks.
-        component: the registered function or class.
+        component: the registered function, class or object.
 
     Returns:
         SHA-256 in hex; empty if there is no file.
     """
-    names = [getattr(plugin, "__name__", type(plugin).__module__)]
-    if isinstance(component, type | FunctionType):
-        names.append(component.__module__)
+    while isinstance(component, partial):
+        component = component.func
+    plugin_name = plugin.__name__ if isinstance(plugin, ModuleType) else plugin.__module__
     lines = {
         f"{file.relative_to(root).as_posix()} {sha256_cached(file)}"
-        for name in names
-        if name.partition(".")[0] not in (*sys.stdlib_module_names, _PACKAGE.rstrip("."))
+        for name in (plugin_name, getattr(component, "__module__", None))
+        if name in sys.modules
+        and name.partition(".")[0] not in (*sys.stdlib_module_names, _PACKAGE.rstrip("."))
         for root, file in _list_code_files(sys.modules[name])
     }
     return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest() if lines else ""
