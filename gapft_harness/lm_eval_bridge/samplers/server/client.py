@@ -48,10 +48,10 @@ class Message(BaseModel):
     """The message of a chat's choice.
 
     A server with a reasoning parser returns the model's reasoning apart from ``content``, which is
-    null if generation ended before the answer.
+    null or missing if generation ended before the answer.
     """
 
-    content: str | None
+    content: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
 
@@ -131,8 +131,8 @@ def read_choice(reply: Any) -> Choice:
     """
     completion = _Completion.model_validate(reply)
     choice = completion.choices[0]
-    is_empty = choice.text is None and choice.message is None
-    if is_empty or choice.finish_reason in ("abort", "error"):
+    has_text = choice.message.model_fields_set if choice.message else choice.text is not None
+    if not has_text or choice.finish_reason in ("abort", "error"):
         raise ValueError("no text")
     ids = choice.prompt_token_ids or completion.prompt_token_ids
     return choice.model_copy(update={"prompt_token_ids": ids})
