@@ -53,8 +53,6 @@ class VerifierTraits(Traits):
     Attributes:
         rejudge: false if judging again is costly or may give a different verdict (programs that are
             run, a model that judges); ``gapft verify`` then does not repeat its verdicts.
-        own_workers: it judges many pairs at once in its own worker processes. Any other verifier is
-            created in several processes when many responses are judged again.
         sees_thoughts: it gets complete responses with their reasoning blocks (``<think>`` and
             similar), for example to check a response's format.
         permissive: a function from its parameters to ``(name, parameters)`` of a verifier that
@@ -64,7 +62,6 @@ class VerifierTraits(Traits):
     """
 
     rejudge: bool = True
-    own_workers: bool = False
     sees_thoughts: bool = False
     permissive: OtherRule | None = None
     strict: OtherRule | None = None

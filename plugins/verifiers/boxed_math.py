@@ -184,5 +184,5 @@ def _make_verdict(outcome: Outcome, answer: str) -> Verdict:
 @hookimpl
 def register_verifiers(register: Register) -> None:
     """Register the verifiers."""
-    register("boxed_math", BoxedMath, own_workers=True, permissive=lambda params: ("math", params))
-    register("math", Math, own_workers=True, strict=lambda params: ("boxed_math", params))
+    register("boxed_math", BoxedMath, permissive=lambda params: ("math", params))
+    register("math", Math, strict=lambda params: ("boxed_math", params))

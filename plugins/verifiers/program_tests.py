@@ -238,4 +238,4 @@ def _build_limits(overrides: Mapping[str, float]) -> Limits:
 @hookimpl
 def register_verifiers(register: Register) -> None:
     """Register the verifier."""
-    register("program_tests", ProgramTests, rejudge=False, own_workers=True)
+    register("program_tests", ProgramTests, rejudge=False)

@@ -212,4 +212,4 @@ def score(item: Sequence[Any]) -> float:
 @hookimpl
 def register_verifiers(register: Register) -> None:
     """Register the verifier."""
-    register("reasoning_gym", ReasoningGym, own_workers=True)
+    register("reasoning_gym", ReasoningGym)
