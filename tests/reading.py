@@ -42,7 +42,7 @@ _GOLD = {"answer": "B", "options": ["one", "two", "three", "four"]}
 
 
 def _build_outcome(output: bytes = b"", report: bytes = b"", code: int = 0) -> TestOutcome:
-    ending = Ending(code, 0.1, 0.1, "", compiled=True, busy_s=0.1, setup="")
+    ending = Ending(code, 0.1, 0.1, "", compiled=True, setup="")
     return TestOutcome(ending, output, len(output), output[-4096:], report)
 
 

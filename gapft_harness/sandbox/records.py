@@ -147,13 +147,11 @@ class Result:
         verdict: ``accepted`` if all tests were accepted; else the verdict of the first failure.
         tests: results in the tests' order, up to the first failure unless all were requested.
         tier: the sandbox's tier.
-        busy_s: seconds that workers were busy with the program, including repeated executions.
     """
 
     verdict: VerdictName
     tests: tuple[TestResult, ...]
     tier: Tier
-    busy_s: float = 0.0
 
 
 def combine_verdicts(results: Sequence[TestResult]) -> VerdictName:

@@ -46,7 +46,6 @@ class _Case:
     source: bytes
     results: list[TestResult] = field(default_factory=list)
     attempts: int = 0
-    busy_s: float = 0.0
 
     def is_finished(self, run_all: bool) -> bool:
         """Check whether no further test will run. A wrong answer does not stop a program.
@@ -61,7 +60,7 @@ class _Case:
     def build_result(self, run_all: bool, tier: Tier) -> Result:
         verdicts = [result.verdict != "accepted" for result in self.results]
         end = None if run_all or True not in verdicts else verdicts.index(True) + 1
-        return Result(combine_verdicts(self.results), tuple(self.results[:end]), tier, self.busy_s)
+        return Result(combine_verdicts(self.results), tuple(self.results[:end]), tier)
 
 
 class Schedule:
@@ -182,7 +181,6 @@ class Schedule:
             problem = str(error)
         else:
             case.attempts = 0
-            case.busy_s += outcome.ending.busy_s
             return outcome
         case.attempts += 1
         if case.attempts == ATTEMPTS:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-_ENDING = Struct("=idd4s?d")
+_ENDING = Struct("=idd4s?")
 
 
 class Ending(NamedTuple):
@@ -21,7 +21,6 @@ class Ending(NamedTuple):
         wall_s: wall seconds over the same period.
         stopped: ``cpu`` or ``wall`` if the process was stopped at that limit, else empty.
         compiled: whether the program compiled.
-        busy_s: seconds that the test occupied the worker.
         setup: the reason why the process could not be confined and ran nothing, or empty.
     """
 
@@ -30,19 +29,18 @@ class Ending(NamedTuple):
     wall_s: float
     stopped: str
     compiled: bool
-    busy_s: float
     setup: str
 
 
 def pack_ending(ending: Ending) -> bytes:
     """Pack an ending into one small message."""
-    status, cpu_s, wall_s, stopped, compiled, busy_s, setup = ending
-    numbers = _ENDING.pack(status, cpu_s, wall_s, stopped.encode(), compiled, busy_s)
+    status, cpu_s, wall_s, stopped, compiled, setup = ending
+    numbers = _ENDING.pack(status, cpu_s, wall_s, stopped.encode(), compiled)
     return numbers + setup.encode()
 
 
 def unpack_ending(message: bytes) -> Ending:
     """Unpack a message of ``pack_ending``."""
-    status, cpu_s, wall_s, stopped, compiled, busy_s = _ENDING.unpack_from(message)
+    status, cpu_s, wall_s, stopped, compiled = _ENDING.unpack_from(message)
     setup = message[_ENDING.size :].decode()
-    return Ending(status, cpu_s, wall_s, stopped.rstrip(b"\0").decode(), compiled, busy_s, setup)
+    return Ending(status, cpu_s, wall_s, stopped.rstrip(b"\0").decode(), compiled, setup)

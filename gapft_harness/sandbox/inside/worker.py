@@ -19,7 +19,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 from _signal import signal as set_handler  # type: ignore[import-not-found]
 from dataclasses import dataclass
 from typing import Any
@@ -180,7 +179,6 @@ class Worker:
 
     def _run_program(self, descriptors: list[int]) -> Ending | None:
         """Run a program until it ends or is stopped; return its ending, or None in the fork."""
-        start_time = time.monotonic()
         if self._work is not None:
             self._work.prepare()
         if self._pids is not None:
@@ -210,8 +208,7 @@ class Worker:
             self._pids.close()
         setup = "" if stage.startswith(_CONFINED) else stage.decode(errors="replace") or "it ended"
         compiled = stage == _CONFINED + execute.COMPILED
-        busy_s = time.monotonic() - start_time
-        return Ending(status, cpu_s, wall_s, stopped, compiled, busy_s, setup)
+        return Ending(status, cpu_s, wall_s, stopped, compiled, setup)
 
     def _become_program(self, descriptors: list[int], stage_writer: int) -> None:
         try:
