@@ -115,7 +115,6 @@ class Sandbox(Closing):
         items: Iterable[tuple[Program, Sequence[Test]]],
         *,
         run_all: bool = False,
-        progress: Callable[[int], None] | None = None,
     ) -> list[Result]:
         """Judge programs by their tests.
 
@@ -124,7 +123,6 @@ class Sandbox(Closing):
             run_all: run all tests and return all results; otherwise, results end with the first
                 failure. (A wrong answer never stops a program: its remaining tests run in both
                 cases, since the tests that run must not depend on expected outputs.)
-            progress: called with the number of programs done so far.
 
         Returns:
             One result per program, in the order of the items.
@@ -133,11 +131,7 @@ class Sandbox(Closing):
             UserError: a program has no tests, or an expected value is not JSON.
             InfrastructureError: the sandbox failed repeatedly; no result is returned.
         """
-        results: dict[int, Result] = {}
-        for index, result in self.stream(items, run_all=run_all):
-            results[index] = result
-            if progress is not None:
-                progress(len(results))
+        results = dict(self.stream(items, run_all=run_all))
         return [results[index] for index in range(len(results))]
 
     def stream(

@@ -86,12 +86,10 @@ def test_results_are_ordered_and_lazy(sandbox):
             read_items.append(i)
             yield ECHO, [Test(str(i), str(i if i % 7 else -1))]
 
-    counts: list[int] = []
-    results = sandbox.judge(read_next_items(), progress=counts.append)
+    results = sandbox.judge(read_next_items())
     assert [r.verdict for r in results] == [
         "accepted" if i % 7 else "wrong_answer" for i in range(60)
     ]
-    assert counts == list(range(1, 61))
     read_items.clear()
     stream = sandbox.stream(read_next_items())
     next(stream)
