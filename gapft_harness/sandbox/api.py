@@ -167,23 +167,19 @@ class Sandbox(Closing):
         return self
 
 
-def probe_tiers(
-    tier: Tier | Literal["auto"] = "auto", preload: Sequence[str] = (), limits: Limits | None = None
-) -> list[Probe]:
-    """Probe the tiers on this machine, each with all its canaries.
+def probe_tiers(tier: Tier | Literal["auto"] = "auto") -> list[Probe]:
+    """Probe the tiers on this machine, each with all its canaries and little memory.
 
     Args:
         tier: the tier to probe; ``auto`` probes both.
-        preload: see ``Sandbox``.
-        limits: see ``Sandbox``; by default with a small memory limit.
 
     Returns:
         The results of all probes, tier by tier.
     """
-    limits = limits or Limits(cpu_s=2, wall_s=20, memory_bytes=256 << 20)
+    limits = Limits(cpu_s=2, wall_s=20, memory_bytes=256 << 20)
     results = []
     for candidate in TIERS if tier == "auto" else (tier,):
-        schedule, tier_probes = _try_tier(candidate, 1, tuple(preload), limits)
+        schedule, tier_probes = _try_tier(candidate, 1, (), limits, "none")
         results += tier_probes
         if schedule is not None:
             schedule.close()
@@ -195,7 +191,7 @@ def _try_tier(
     count: int,
     preload: tuple[str, ...],
     limits: Limits,
-    prelude: Prelude = "none",
+    prelude: Prelude,
 ) -> tuple[Schedule | None, list[Probe]]:
     """Start workers of one tier and run its canaries.
 

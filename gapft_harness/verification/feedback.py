@@ -38,9 +38,7 @@ _LABELS = {
 }
 
 
-def failure_feedback(
-    kind: str, number: int, public: int, test: Test, result: TestResult, limit: int = MAX_CHARACTERS
-) -> str:
+def failure_feedback(kind: str, number: int, public: int, test: Test, result: TestResult) -> str:
     """Format the feedback on a program that failed a public test.
 
     Args:
@@ -49,21 +47,20 @@ def failure_feedback(
         public: the number of public tests.
         test: the failed test.
         result: its result.
-        limit: maximum characters of each part; a cut is marked.
     """
     input_label, expected_label, output_label = _LABELS[kind]
     verdict = result.verdict.replace("_", " ")
     if result.verdict == "wrong_answer":
-        outcome = f"{output_label}:\n{_cut_end(result.output, limit)}"
+        outcome = f"{output_label}:\n{_cut_end(result.output)}"
     elif result.verdict in ("runtime_error", "compile_error"):
         error = strip_foreign_frames(result.error) or without_paths(result.reason)
-        outcome = f"Error:\n{_cut_start(error, limit)}"
+        outcome = f"Error:\n{_cut_start(error)}"
     else:
-        outcome = f"Stopped:\n{_cut_end(without_paths(result.reason), limit)}"
+        outcome = f"Stopped:\n{_cut_end(without_paths(result.reason))}"
     return (
         f"Your program failed public test {number} of {public}: {verdict}.\n"
-        f"{input_label}:\n{_cut_end(test.input, limit)}\n"
-        f"{expected_label}:\n{_cut_end(test.expected, limit)}\n"
+        f"{input_label}:\n{_cut_end(test.input)}\n"
+        f"{expected_label}:\n{_cut_end(test.expected)}\n"
         f"{outcome}\n{REQUEST}"
     )
 
@@ -106,12 +103,12 @@ def _installation_pattern() -> re.Pattern[str]:
     return re.compile(rf"(?<![\w/.-])(?:{alternatives}|/proc/self/fd/[0-9]+)/")
 
 
-def _cut_end(text: str, limit: int) -> str:
+def _cut_end(text: str) -> str:
     text = text.strip("\n")
-    return text if len(text) <= limit else f"{text[:limit]} … (cut)"
+    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]} … (cut)"
 
 
-def _cut_start(text: str, limit: int) -> str:
+def _cut_start(text: str) -> str:
     """Cut the start of a text: the end of a traceback is the most informative part."""
     text = text.strip("\n")
-    return text if len(text) <= limit else f"(cut) … {text[-limit:]}"
+    return text if len(text) <= MAX_CHARACTERS else f"(cut) … {text[-MAX_CHARACTERS:]}"

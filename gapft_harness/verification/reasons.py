@@ -56,16 +56,8 @@ class Reasons:
             is_counted = kind in self.kinds or len(self.kinds) < _MAX_KINDS
             self.kinds[kind if is_counted else (verdict.status, OTHER)] += 1
 
-    def describe_failures(self, hint: str = "; see the column reason") -> str:
-        """Describe the failures if nothing passed or at least a tenth could not be judged.
-
-        Args:
-            hint: the end of the sentence about unjudged responses, which names the place of the
-                reasons.
-
-        Returns:
-            A sentence, or an empty text.
-        """
+    def describe_failures(self) -> str:
+        """Describe the failures if nothing passed or at least a tenth could not be judged."""
         total, passed = self.statuses.total(), self.statuses["pass"]
         errors, timeouts = self.statuses["error"], self.statuses["timeout"]
         parts = []
@@ -74,15 +66,12 @@ class Reasons:
         if errors + timeouts and (errors + timeouts) * 10 >= total:
             parts.append(
                 f"{errors + timeouts} of {total} responses could not be judged ({errors} errors, "
-                f"{timeouts} time-outs) and count as not passed{hint}"
+                f"{timeouts} time-outs) and count as not passed; see the column reason"
             )
         if not parts:
             return ""
-        return "; ".join([*parts, f"most common: {self.describe_commonest()}"])
-
-    def describe_commonest(self, count: int = 3) -> str:
-        """Describe the most common kinds with their counts."""
-        return ", ".join(f"{kind} ({seen})" for (_, kind), seen in rank_kinds(self.kinds)[:count])
+        kinds = [f"{kind} ({count})" for (_, kind), count in rank_kinds(self.kinds)[:3]]
+        return "; ".join([*parts, f"most common: {', '.join(kinds)}"])
 
 
 def rank_kinds(kinds: Mapping[Kind, int]) -> list[tuple[Kind, int]]:
