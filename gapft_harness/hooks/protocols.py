@@ -278,7 +278,7 @@ class Verifier(Protocol):
     and responses come without reasoning blocks, unless it is registered with
     ``sees_thoughts=True``.
 
-    Seven more methods are optional:
+    Eight more methods are optional:
 
     * ``check_gold(gold) -> str``: describes the fault of a gold answer, or returns ``""``. Called
       before anything is generated.
@@ -297,6 +297,7 @@ class Verifier(Protocol):
     * ``opening(text, gold) -> str | None``: in addition to ``answer``: an answer at the start of a
       response in a form that does not count; None if there is none.
     * ``describe() -> dict``: returns JSON values for ``run.json``, such as a sandbox's tier.
+    * ``close()``: stops its worker processes; called when nothing more is judged.
     """
 
     def verify(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
