@@ -221,7 +221,7 @@ class Plugins:
         return next(iter([*plugin_readers, *readers]), None)
 
     def list_report_sections(self) -> dict[str, Callable[[Mapping[str, Any]], list[Table]]]:
-        """Map the titles of the plugins' report sections, sorted, to their checked functions."""
+        """Map the names of the plugins' report sections, sorted, to their checked functions."""
         names = self._by_kind["report section"]
         return {name: build_checked_section(entry) for name, entry in names.items()}
 

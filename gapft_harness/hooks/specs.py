@@ -56,7 +56,7 @@ def register_executors(register: Register) -> None:
 
 @hookspec
 def register_report_sections(register: Register) -> None:
-    """``register(title, build)``: ``build(results)`` -> tables of a section of the report."""
+    """``register(name, build)``: ``build(results)`` -> tables under a heading of the report."""
 
 
 @hookspec
