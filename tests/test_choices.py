@@ -1,4 +1,4 @@
-"""Values of recipe keys in docs/choices.md match the paper's recipes."""
+"""Values of recipe keys in docs/paper.md match the paper's recipes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ ROOT = Path(__file__).parents[1]
 
 def read_sections() -> dict[str, list[list[str]]]:
     """Return the table rows of each section, as lists of cells."""
-    text = (ROOT / "docs" / "choices.md").read_text("utf-8")
+    text = (ROOT / "docs" / "paper.md").read_text("utf-8")
     tables = {}
-    for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+    for part in re.split(r"^#+ ", text, flags=re.MULTILINE)[1:]:
         lines = [line for line in part.splitlines() if line.startswith("| ")]
         rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
         tables[part.splitlines()[0]] = rows[1:]

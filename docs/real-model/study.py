@@ -1,4 +1,4 @@
-"""The tables of the page "A real model", extracted from the study's run and computed from them.
+"""The study of a real model: its tables from its run, and the figures of docs/results.md from them.
 
 ::
 
@@ -27,7 +27,7 @@ from gapft_harness.core.streams import Stream
 from gapft_harness.presentation.figures import forest
 
 FOLDER = Path(__file__).parent
-PAGE = FOLDER.parent / "real-model.md"
+PAGE = FOLDER.parent / "results.md"
 FIGURE = FOLDER.parent / "images" / "real-model.svg"
 SOURCE = "source"
 #: The condition of the gate, and its smallest gain.
