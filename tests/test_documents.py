@@ -1,4 +1,4 @@
-"""The pages of recipe keys and of commands are current, and links between pages are valid."""
+"""The generated page is current, and links between pages are valid."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def test_generated_page_is_current() -> None:
     assert reference.PAGE.read_text("utf-8") == reference.build_page()
 
 
-def test_page_of_commands_has_every_command() -> None:
-    headings = re.findall(r"^## gapft (\w+)$", (DOCS / "command-line.md").read_text(), re.M)
-    assert headings == [command.name for command in app.registered_commands]
+def test_table_of_commands_has_every_command() -> None:
+    rows = re.findall(r"^\| `gapft (\w+)` \|", (DOCS / "run.md").read_text(), re.MULTILINE)
+    assert rows == [command.name for command in app.registered_commands]
 
 
 def test_document_links_exist() -> None:
@@ -33,4 +33,20 @@ def test_document_links_exist() -> None:
         for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
             if "://" not in target and not (page.parent / target).exists():
                 broken.append(f"{page.name}: {target}")
+    assert broken == []
+
+
+def list_anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+def test_document_anchors_exist() -> None:
+    broken = []
+    for page in PAGES:
+        for name, anchor in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", page.read_text()):
+            target = page.parent / name if name else page
+            if "://" not in name and anchor not in list_anchors(target):
+                broken.append(f"{page.name}: {name}#{anchor}")
     assert broken == []

@@ -20,7 +20,7 @@ from tests.kit.report_tables import index_rows, read_results
 
 ROOT = Path(__file__).parents[2]
 CONDITIONS = ["gapft", "uniform", "replay", "all_verified"]
-#: README's last run of the demo adds a plugin's condition.
+#: The run of the plugin page adds a plugin's condition.
 ALL = [*CONDITIONS, "most_reachable"]
 
 
@@ -73,7 +73,7 @@ def test_commands_for_other_machines_resolve(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    pages = ("README.md", "docs/machines.md", "docs/your-model-and-data.md")
+    pages = ("README.md", "docs/machines.md", "docs/run.md")
     text = "".join(read_console_commands(page) for page in pages)
     commands = re.findall(r"^gapft (run .*)$", text, re.M)
     assert {command.split()[1] for command in commands} >= {"paper/llama-logiqa"}
