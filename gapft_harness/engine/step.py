@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -55,12 +56,12 @@ class Step:
 
     @cached_property
     def made_from(self) -> dict[str, Json]:
-        """The content of its key.
+        """The content of its key, as it is read again from ``run.json``: a tuple is a list.
 
         Raises:
             NotKnownYet: an input does not exist yet.
         """
-        return {
+        content = {
             "function": self.function_name if self.is_bundled else self._short_name,
             "version": self.version,
             "settings": dict(self.settings),
@@ -71,6 +72,8 @@ class Step:
             "code": dict(self.code),
             "machine": dict(self.machine),
         }
+        plain: dict[str, Json] = json.loads(json.dumps(content))
+        return plain
 
     @cached_property
     def key(self) -> str:

@@ -118,6 +118,13 @@ def test_outputs_are_made_once(place: Place) -> None:
     assert read_tree(place.folder / "other") == read_tree(place.folder / "run")
 
 
+def test_output_is_found_again_if_its_key_has_tuples(place: Place) -> None:
+    code = {"parts": ("b", "c")}
+    step = place.step("a.txt", functions.write_text, settings={"text": "a"}, code=code)
+    place.make_runner()([step])
+    assert place.run().find(step) is not None
+
+
 def test_only_what_depends_on_a_change_is_made(place: Place) -> None:
     make_pipeline(place, place.make_runner())
     place.take_calls()
