@@ -130,19 +130,6 @@ def test_lost_adapter_of_decisions_is_named(run: BaseRun) -> None:
     assert any(f"adapters/{ARM}" in line for line in run.find_differences())
 
 
-def test_edited_report_is_named(run: BaseRun) -> None:
-    path = run.path / "report/results.json"
-    before = path.read_text()
-    path.write_text(before.replace('"pass_at_1": 0', '"pass_at_1": 1', 1))
-    assert path.read_text() != before
-    assert [line for line in run.find_differences() if line.startswith("report: was changed")]
-    record_again(run.path, "report")
-    assert [line for line in run.find_differences() if line.startswith("report/results.json: ")]
-    path.write_text(before)
-    record_again(run.path, "report")
-    assert run.find_differences() == []
-
-
 def test_run_without_its_records_is_one_error(run: BaseRun) -> None:
     """The same command makes them again, with the outputs that the store has."""
     records = run.path / "run.json"
