@@ -89,7 +89,7 @@ if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these impor
     from gapft_harness.lm_eval_bridge.stock import StockTask
     from gapft_harness.outcomes.samples import Sample
     from gapft_harness.presentation.content import Column, Row, Table
-    from gapft_harness.recipe.conditions import Condition, conditions_of
+    from gapft_harness.recipe.conditions import Condition
     from gapft_harness.recipe.recipe import Recipe
     from gapft_harness.recipe.sections import RecipeSection, Training
     from gapft_harness.report.findings.computation import Findings as ReportFindings
@@ -295,7 +295,6 @@ __all__ += [  # noqa: RUF022 - grouped by use, with descriptions
     "ReportFindings",  # the figures that the report computed
     "Row",  # a row of a table: values by the keys of columns
     "Condition",  # the settings of a condition
-    "conditions_of",  # reads the conditions from a resolved recipe
     "Training",  # the settings of training
     "budget",  # computes exposures, tokens and steps of a training set
     "State",  # G, S or U
