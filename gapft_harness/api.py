@@ -116,7 +116,7 @@ if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these impor
         Sandbox,
         Test,
     )
-    from gapft_harness.stages.experiment import Cost, Experiment, Step, View
+    from gapft_harness.stages.experiment import Experiment, Step, View
     from gapft_harness.stages.experiment.comparable import (
         OfAdapters,
         find_no_backend,
@@ -284,7 +284,6 @@ __all__ += [  # noqa: RUF022 - grouped by use, with descriptions
     "sha256",  # the hash of a file, in hex
     "content_hash",  # the hash of a JSON value, in hex
     # Experiments and their part of the report
-    "Cost",  # the estimated cost, for --dry-run
     "require_conditions",  # checks that names are conditions of the recipe
     "require_same_settings",  # checks that conditions differ only in their training sets
     "find_no_backend",  # the fault of a backend that only replays responses

@@ -150,7 +150,7 @@ class Written:
         problems = [Problem(name, f"{name}?", "g", {}, ()) for name in PROBLEMS]
         path = run.path / layout.problems_path("audit")
         write_problems(path, problems, lambda ids: iter([(1, 2) for _ in ids]))
-        write_states(run.path / layout.states_path("pool"), (), dict)
+        write_states(run.path / layout.states_path("pool"), ())
         source = {"model": "planted"}
         facts: dict[str, dict[str, Any]] = {
             "audit": {"source": source, "warnings": []},

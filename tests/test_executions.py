@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.records import GREEDY, Attempt, Problem, Response, Verdict
-from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.generation.episodes import Episodes, build_episodes
 from gapft_harness.stages.generation.judging import find_majority, label_repeated
@@ -117,7 +116,7 @@ def test_relabels_greedy_responses_only(tmp_path: Path, executions: int) -> None
         ]
         responses.add_lines([build_response_line(problem.id, (1,), both, {})])
     verifier = FlakyVerifier({"pg": "-++", "qg": "+++", "ps": "-", "qs": "+"}, {})
-    judge_and_write(tmp_path / "r", responses, problems, verifier, executions=executions)
+    facts = judge_and_write(tmp_path / "r", responses, problems, verifier, executions=executions)
     passes = {
         (name, j.response.index): j.verdict.passed
         for name, judged in read_judged(tmp_path / "r")
@@ -129,7 +128,6 @@ def test_relabels_greedy_responses_only(tmp_path: Path, executions: int) -> None
         ("q", GREEDY): True,
         ("q", 0): True,
     }
-    facts = read_facts(tmp_path / "r")
     if executions == 1:
         assert "executions" not in facts
     else:

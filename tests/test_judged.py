@@ -14,7 +14,6 @@ from gapft_harness.core.files import sha256
 from gapft_harness.core.identities import content_hash
 from gapft_harness.core.records import GREEDY
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.recorded import read_searches
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.verify.run import verify
@@ -116,12 +115,11 @@ def task(tmp_path: Path) -> JudgedLetters:
 
 
 def read_table(run: RunDirectory, split: str = "pool") -> Any:
-    """Read a table's rows and its facts, without the keys of their origin."""
-    path = run.path / f"{split}/responses.parquet"
-    facts = read_facts(path)
+    """Read a table's rows and its facts, without those of their origin."""
+    facts = {**read_searches(run)[split]}
     for key in ("stored", "source", "seconds"):
         del facts[key]
-    return list(read_judged(path)), facts
+    return list(read_judged(run.path / f"{split}/responses.parquet")), facts
 
 
 def parse_index(text: str) -> int:

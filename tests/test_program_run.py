@@ -21,7 +21,7 @@ from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.evidence import read_evidence
-from gapft_harness.run_directory.recorded import read_judged_facts
+from gapft_harness.run_directory.recorded import read_judges
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.sandbox import probe_tiers
 from gapft_harness.stages.context import Context
@@ -31,7 +31,7 @@ from gapft_harness.stages.selection.choosing import build_example
 from gapft_harness.stages.verify.run import verify
 from tests.kit.local_tasks import build_task
 from tests.kit.recording_run import InProcessExecutor
-from tests.kit.records import change_records
+from tests.kit.tampering import forge_record_key
 from tests.kit.tiny_models import write_byte_llama
 from tests.pools import list_pool_tables
 
@@ -188,24 +188,19 @@ def test_single_attempts_give_other_states(folder: Path, tmp_path: Path) -> None
     assert single.task["episode"] == {"attempts": 1, "executions": 3}
 
 
-def forget_rules(records: dict[str, Any]) -> None:
-    for split in ("pool", "audit"):
-        del records[split]["facts"]["judged_by"]["rules"]
-
-
 def test_rejects_programs_judged_by_other_rules(folder: Path, tmp_path: Path) -> None:
-    """Before anything is generated; ``verify`` reports the rules, and their absence."""
+    """Before anything is generated; ``verify`` reports the rules."""
     run = search(folder, tmp_path / "r")
     rules = {"edition": 3, "prelude": "none"}
-    assert [facts["rules"] for facts in read_judged_facts(run, "judged_by").values()] == [
-        rules,
-        rules,
-    ]
-    result = verify(run.path)
-    assert result.differences == []
-    assert any(json.dumps(rules) in line for line in result.checked)
-    change_records(run.path, forget_rules)
-    assert any("judged_by" in line for line in verify(run.path).differences)
+    assert [judge["rules"] for judge in read_judges(run).values()] == [rules, rules]
+    earlier = {**rules, "edition": 2}
+    for shown in (rules, earlier):
+        result = verify(run.path)
+        assert result.differences == []
+        assert any(json.dumps(shown) in line for line in result.checked)
+        for split in ("pool", "audit"):
+            keys = ("machine", "verifier", "describes", "rules")
+            forge_record_key(run.path, split, keys, earlier)
     shutil.rmtree(run.path / "audit")
     run.outputs.remove(["audit"])
     view = View(run, load_plugins(), [], executor=InProcessExecutor())

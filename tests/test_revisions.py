@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from gapft_harness.core.files import sha256
 from gapft_harness.core.records import Arm
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.run_directory import layout
@@ -45,6 +46,10 @@ class LocalHub:
     def weights(self, seed: int) -> str:
         """Return the hash of a revision's weights."""
         return weights_hash(self.model / "snapshots" / COMMITS[seed])
+
+    def weights_file(self, seed: int) -> str:
+        """Return the hash of the file with a revision's weights."""
+        return sha256(self.model / "snapshots" / COMMITS[seed] / "model.safetensors")
 
     def command(self, revision: str | None) -> tuple[str, ...]:
         """Return the ``gapft run`` command for a revision; None: the branch main."""
@@ -109,11 +114,11 @@ def test_moved_branch_is_a_different_model(hub: LocalHub) -> None:
     hub.point(1)
     done = succeed(*search, cwd=hub.folder, env=hub.env)
     text = " ".join((done.stdout + done.stderr).split())
-    assert f"commit {COMMITS[0]} → {COMMITS[1]}" in text
-    assert hub.weights(1)[:12] in text
-    assert hub.weights(0)[:12] in text
+    assert "model.files.model.safetensors" in text
+    assert hub.weights_file(1)[:12] in text
+    assert hub.weights_file(0)[:12] in text
     assert hub.source()["weights_sha256"] == hub.weights(1)
-    assert hub.weights(0)[:12] in json.dumps(read_run(hub.folder / "run")["history"])
+    assert hub.weights_file(0)[:12] in json.dumps(read_run(hub.folder / "run")["history"])
     hub.point(0)
     shutil.rmtree(hub.model / "snapshots" / COMMITS[1])
     succeed(*hub.command(None), cwd=hub.folder, env=hub.env)

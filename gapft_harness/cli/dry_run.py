@@ -386,12 +386,10 @@ def _describe_experiment(
         with suppress(NotKnownYet):
             for steps in experiment.steps(view):
                 view.add(planner(steps))
-    cost = experiment.cost(plan.recipe, {**counts, "adapters": len(view.arms())})
-    costs = "; ".join([*cost.work, *cost.decodes])
     if known := _describe_plan(planner):
         yield f"{experiment.name}: {known}"
-    elif costs:
-        yield f"{experiment.name}: {costs}"
+    elif costs := experiment.cost(plan.recipe, {**counts, "adapters": len(view.arms())}):
+        yield f"{experiment.name}: {'; '.join(costs)}"
 
 
 def _describe_plan(planner: Planner, work: str = "") -> str:

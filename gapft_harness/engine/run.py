@@ -131,10 +131,6 @@ class Run:
         names = (file, *map(str, PurePosixPath(file).parents))
         return next((name for name in names if name in records), None)
 
-    def read_output(self, name: str) -> Output:
-        """Return a recorded output; its content is not checked."""
-        return Output(self.folder / name, self.read_records()[name].facts)
-
     def find(self, step: Step, free_parts: Iterable[str] = _FREE_PARTS) -> Output | None:
         """Return the output of a step, if the run has it.
 

@@ -170,15 +170,13 @@ class AllocationExperiment(api.Experiment):
             for arm in arms
         ]
 
-    def cost(self, recipe: api.Recipe, counts: Mapping[str, int]) -> api.Cost:
+    def cost(self, recipe: api.Recipe, counts: Mapping[str, int]) -> Sequence[str]:
         """Count the responses of the compared adapters to both halves."""
         pair = self.conditions(recipe)
         adapters, n = len(pair) * len(recipe.seeds), recipe.find_slots(pair[0])
         if not isinstance(n, int):
-            line = f"halves: up to n problems x {adapters} adapters"
-            return api.Cost(decodes=[line], responses=counts["pool"] * adapters)
-        line = f"halves: {n * adapters:,} = {n:,} x {adapters} adapters"
-        return api.Cost(decodes=[line], responses=n * adapters)
+            return [f"halves: up to n problems x {adapters} adapters"]
+        return [f"halves: {n * adapters:,} = {n:,} x {adapters} adapters"]
 
 
 class ExposedProblem(NamedTuple):

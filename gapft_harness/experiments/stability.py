@@ -90,14 +90,13 @@ class StabilityExperiment(api.Experiment):
         if view.arms() and (samples := self._count_further_samples(view.recipe)):
             yield [view.decode(_SAMPLES_FILE, _SOURCE_ARM, samples=samples, verb="sample")]
 
-    def cost(self, recipe: api.Recipe, counts: Mapping[str, int]) -> api.Cost:
+    def cost(self, recipe: api.Recipe, counts: Mapping[str, int]) -> Sequence[str]:
         """Count the further samples of the audit."""
         samples, audit = self._count_further_samples(recipe), counts["audit"]
         if not samples:
-            return api.Cost()
+            return []
         count = audit * samples
-        line = f"stability: {count:,} = {audit:,} x {samples} further samples of the source"
-        return api.Cost(decodes=[line], responses=count)
+        return [f"stability: {count:,} = {audit:,} x {samples} further samples of the source"]
 
     def _count_further_samples(self, recipe: api.Recipe) -> int:
         settings: StabilitySettings = self.settings(recipe)

@@ -46,7 +46,6 @@ from gapft_harness.lm_eval_bridge.task_file.templates import (
     refuse_nulls,
     render,
     require_fields,
-    resolve_spec,
 )
 
 
@@ -204,11 +203,6 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
             yield gold, documents.describe_place(row)
 
     # Prompts
-
-    @staticmethod
-    def resolve_field(doc: Document, field: str | None = None) -> Any:
-        """Return a field's value or a rendered template; the template is compiled once."""
-        return resolve_spec(field, doc) if field else None
 
     def doc_to_text(self, doc: Document, doc_to_text: Any = None) -> Any:
         """Return the prompt without few-shot examples and chat template."""

@@ -244,7 +244,8 @@ class RunDirectory:
         """Add a stage's wall seconds (all its runs together) and date to the facts.
 
         Also record the worker processes and threads of the last run. The date changes only if the
-        stage made an output; a finished stage that finds nothing to do changes nothing.
+        stage made an output. A finished stage that finds nothing to do changes nothing, nor does a
+        mistake of the user.
         """
         start, old_records = time.monotonic(), self.outputs.read_records()
 
@@ -262,6 +263,8 @@ class RunDirectory:
 
         try:
             yield
+        except UserError:
+            raise
         except BaseException:
             with contextlib.suppress(GapftError):  # a full disk: the first error is reported
                 self.update_facts(partial(apply_change, is_complete=False))

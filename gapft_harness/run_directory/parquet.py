@@ -1,12 +1,8 @@
-"""Reading and writing sealed tables: Parquet files, a few rows in memory at a time.
-
-A table carries its facts in its metadata, as JSON under the key ``gapft``.
-"""
+"""Reading and writing tables: Parquet files, a few rows in memory at a time."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,9 +18,6 @@ Row = Mapping[str, Any]
 #: A row to write: a value for each column, in order.
 Values = Sequence[Any]
 
-#: The key of a table's metadata that contains its facts.
-FACTS = "gapft"
-
 
 def build_table(schema: pa.Schema, rows: Iterable[Values]) -> pa.Table:
     """Build an Arrow table from rows."""
@@ -35,10 +28,7 @@ def build_table(schema: pa.Schema, rows: Iterable[Values]) -> pa.Table:
 
 
 def write_batches(
-    path: Path,
-    schema: pa.Schema,
-    batches: Iterable[Iterable[Values] | pa.Table],
-    facts: Callable[[], Mapping[str, Any]] = dict,
+    path: Path, schema: pa.Schema, batches: Iterable[Iterable[Values] | pa.Table]
 ) -> None:
     """Write a table atomically, one batch of rows in memory at a time.
 
@@ -46,7 +36,6 @@ def write_batches(
         path: the table.
         schema: its columns.
         batches: batches of rows, or Arrow tables of the schema; each becomes a row group.
-        facts: called after all rows are written; its result goes into the file's metadata.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -56,26 +45,12 @@ def write_batches(
             for batch in batches:
                 is_table = isinstance(batch, pa.Table)
                 writer.write_table(batch if is_table else build_table(schema, batch))
-            if content := facts():
-                writer.add_key_value_metadata({FACTS: json.dumps(content)})
 
     replace_file(path, write_rows)
 
 
-def read_facts(path: Path) -> dict[str, Any]:
-    """Return the facts in a sealed table's metadata, such as how it was decoded.
-
-    Args:
-        path: the table.
-    """
-    import pyarrow.parquet as pq
-
-    facts: dict[str, Any] = json.loads(pq.read_metadata(path).metadata[FACTS.encode()])
-    return facts
-
-
 def read_rows(path: Path, batch_size: int = 4096) -> Iterator[dict[str, Any]]:
-    """Yield a table's rows, ``at_once`` of them in memory at a time."""
+    """Yield a table's rows, ``batch_size`` of them in memory at a time."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(path) as file:

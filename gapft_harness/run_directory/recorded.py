@@ -47,10 +47,16 @@ def read_decodes(run: RunDirectory) -> dict[str, Facts]:
     Names are those of ``layout.RunFile.name``.
     """
     records = run.outputs.read_records()
+    return {name: records[table].facts for name, table in _list_decodes(run).items()}
+
+
+def _list_decodes(run: RunDirectory) -> dict[str, str]:
+    """Map the names of tables of decisions to their paths; those of the audit come first."""
+    records = run.outputs.read_records()
     audit = [layout.decisions_path(arm) for arm in list_arms(run.recipe)]
     places = {name: layout.parse_path(name) for name in dict.fromkeys([*audit, *records])}
     return {
-        place.name: records[name].facts
+        place.name: name
         for name, place in places.items()
         if place and place.kind == layout.DECISIONS and name in records
     }
@@ -60,6 +66,17 @@ def read_judged_facts(run: RunDirectory, fact: str) -> dict[str, Any]:
     """Return one fact of each judged table that has it: of splits, then of decisions."""
     facts = {**read_searches(run), **read_decodes(run)}
     return {name: item[fact] for name, item in facts.items() if fact in item}
+
+
+def read_judges(run: RunDirectory) -> dict[str, Any]:
+    """Return the verifier's description of itself for each table of responses that it judged."""
+    records = run.outputs.read_records()
+    tables = {**{name: name for name in read_searches(run)}, **_list_decodes(run)}
+    return {
+        name: records[table].made_from["machine"].get("verifier", {}).get("describes", {})
+        for name, table in tables.items()
+        if records[table].facts.get("imported", {}).get("verdicts") != "file"
+    }
 
 
 def read_source(run: RunDirectory) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import groupby, islice
 from operator import attrgetter
@@ -262,13 +262,11 @@ def state_schema() -> pa.Schema:
     return _build_schema(problem_id="string", state="string", **numbers)
 
 
-def write_states(
-    path: Path, states: Iterable[ProblemState], facts: Callable[[], Mapping[str, Any]]
-) -> None:
-    """Write a table of states; ``facts`` is called after the last state was consumed."""
+def write_states(path: Path, states: Iterable[ProblemState]) -> None:
+    """Write a table of states."""
     rows = map(attrgetter(*_STATE_FIELDS), states)
     batches = iter(lambda: list(islice(rows, _STATE_WRITE_BATCH)), [])
-    write_batches(path, state_schema(), batches, facts)
+    write_batches(path, state_schema(), batches)
 
 
 def read_states(path: Path) -> Iterator[ProblemState]:

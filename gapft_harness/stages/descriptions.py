@@ -114,7 +114,7 @@ def describe_verifier(
     Args:
         task: the task's facts.
         plugins: the plugins with the verifier.
-        verifier: the verifier, whose description the run records as ``judged_by``.
+        verifier: the verifier.
     """
     return {
         "name": task["verifier"],

@@ -70,19 +70,9 @@ def read_rows(path: Path) -> Rows:
     return list(pq.read_table(path).to_pylist())
 
 
-def read_facts(path: Path) -> dict[str, Any]:
-    """Read the facts that a table records about itself; empty if it records none."""
-    metadata = pq.read_metadata(path).metadata or {}
-    facts: dict[str, Any] = json.loads(metadata.get(b"gapft", b"{}"))
-    return facts
-
-
-def write_rows(path: Path, rows: Rows, **facts: object) -> None:
-    """Write rows under the table's schema, and add facts to its own."""
-    merged_facts = {**read_facts(path), **facts}
-    metadata = {"gapft": json.dumps(merged_facts)} if merged_facts else None
-    schema = pq.read_schema(path).with_metadata(metadata)
-    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
+def write_rows(path: Path, rows: Rows) -> None:
+    """Write rows under the table's schema."""
+    pq.write_table(pa.Table.from_pylist(rows, schema=pq.read_schema(path)), path)
 
 
 def change_rows(run: Path, relative: str, change: Callable[[Rows], object]) -> None:
@@ -266,16 +256,12 @@ def _list_forgeries(path: Path) -> Iterator[tuple[str, Keys, Callable[[Path], ob
     for kind in _RECORDED_DAMAGES:
         yield f"{kind}, recorded", (), FILE_DAMAGES[kind]
     if path.suffix == ".parquet":
-        rows, facts = read_rows(path), read_facts(path)
+        rows = read_rows(path)
         for kind, changed_rows in _list_row_changes(rows):
             yield kind, (), partial(write_rows, rows=changed_rows)
         for column in rows[0]:
             changed_rows = _alter_column(rows, column, pq.read_schema(path).field(column).type)
             yield "value", (column,), partial(write_rows, rows=changed_rows)
-        for keys, value in list_values(facts):
-            changed_facts = json.loads(json.dumps(facts))
-            _change_value(changed_facts, keys, alter(value))
-            yield "fact", keys, partial(write_rows, rows=rows, **changed_facts)
     elif path.suffix == ".json":
         for keys, value in list_values(json.loads(path.read_text())):
             change = partial(_change_value, keys=keys, value=alter(value))
@@ -336,7 +322,7 @@ def forge_verdict(run: Path, table: str) -> None:
         row = _forge_state(run, states, rows)
     row["status"] = "fail" if row["status"] == "pass" else "pass"
     counts = dict(sorted(Counter(row["status"] for row in rows).items()))
-    write_rows(run / table, rows, verdicts=counts)
+    write_rows(run / table, rows)
     change_output_facts(run, find_output(run, table), verdicts=counts)
     record_again(run, table)
 
@@ -356,7 +342,7 @@ def _forge_state(run: Path, table: str, responses: Rows) -> dict[str, Any]:
         row["state"], row["kept_index"] = "S", last["index"]
     counter = Counter(row["state"] for row in rows)
     counts = {state: counter[state] for state in "GSU"}
-    write_rows(run / table, rows, states=counts)
+    write_rows(run / table, rows)
     change_output_facts(run, table, states=counts)
     record_again(run, table)
     return last

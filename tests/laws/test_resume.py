@@ -378,8 +378,7 @@ def test_stage_that_cannot_begin_changes_no_file(run_at: RunAt, snapshot: str) -
         done = call("run", run.path, "--only", stage, *plugins)
         assert done.returncode == 2, (stage, done.stderr)
         assert "Traceback" not in done.stderr
-        changed = list_changed_files(before, read_files(run.path.parent))
-        assert {*changed} <= {"run/run.json"}, "which has the seconds of the stage"
+        assert list_changed_files(before, read_files(run.path.parent)) == []
 
 
 def test_command_that_cannot_begin_leaves_no_run(tmp_path: Path) -> None:

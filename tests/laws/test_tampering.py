@@ -19,8 +19,7 @@ from tests.kit.tampering import FILE_DAMAGES, Damage, tamper
 RunAt = Callable[..., BaseRun]
 
 MACHINE = (
-    r"(pretrained|tokenizer|revision|parameters|device|batch_size|versions \w+|prompt_cache|"
-    r"threads)"
+    r"(pretrained|tokenizer|revision|parameters|device|batch_size|versions|prompt_cache|threads)"
 )
 DESCRIPTIONS = r"(versions|stages|plugins|warnings|history)"
 
@@ -40,12 +39,15 @@ UNPROVABLE = {
     r"fact of all arms: adapters/ARM/training\.json (end_token|base_model|base_revision|"
     r"attention implementation|versions \w+)": "likewise; libraries and what follows from them are "
     "compared between arms only",
-    r"fact: \S+\.parquet task (dropped|warnings).*": "notices, which decide nothing",
-    r"fact: decisions/\S+\.parquet warnings( N)?": "sentences",
-    rf"fact: \S+\.parquet source {MACHINE}": "a description of the machine and "
-    "the model's place, beside the model's hash",
     rf"fact: run\.json {DESCRIPTIONS}.*": "of the machine, measured times, sentences",
-    r"fact: run\.json adapters/ARM facts seconds": "measured",
+    rf"fact: run\.json \S+ facts source {MACHINE}": "a description of the machine and the model's "
+    "place, beside the model's hash",
+    r"fact: run\.json \S+ facts source responses_sha256": "a file that is made from the logs",
+    r"fact: run\.json \S+ facts seconds": "measured",
+    r"fact: run\.json \S+ facts warnings.*": "sentences",
+    r"fact: run\.json \S+ facts stored.*": "where the store has the parts",
+    r"fact: run\.json \S+ facts imported (files|samples|left_out|verdict_field)": "what the logs "
+    "have besides the responses; the key has the hashes of the logs",
     r"fact: run\.json task dropped.*": "notices, which decide nothing",
     r"fact: run\.json include_paths.*": "where the task is; its content has hashes",
     r"fact: run\.json report made_from": "it then counts as not made",
@@ -54,7 +56,11 @@ UNPROVABLE = {
 
 #: A base whose verdicts verification does not make again, which it says: it runs no programs.
 PROGRAMS = "demo-code"
-VERDICTS = {r"verdict: decisions/\S+\.parquet", r"value: decisions/\S+\.parquet answer"}
+VERDICTS = {
+    r"verdict: decisions/\S+\.parquet",
+    r"value: decisions/\S+\.parquet answer",
+    r"fact: run\.json \S+ facts executions \w+",
+}
 
 #: Damages that verification does not find, although the recipe or another arm contradicts them:
 #: of online training the reward's verifier, the sampler's arguments and the learning rates.

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.run_directory import layout
 from gapft_harness.stages.search import recorded
 from tests.kit.recording_run import LettersTask, write_letters_task
 from tests.kit.tampering import read_rows
@@ -31,7 +30,6 @@ def test_rerun_takes_no_responses_again(task: LettersTask, model: Path) -> None:
     file = write_lines(task.folder / "r.jsonl", build_lines(VERDICTS))
     run = search_logs(task, model, "run", [file])
     table = (run.path / "pool/responses.parquet").read_bytes()
-    assert not (run.path / layout.log_responses_path("pool")).exists()
     search_logs(task, model, "run", [file])
     assert (run.path / "pool/responses.parquet").read_bytes() == table
     Path(file).unlink()
@@ -39,12 +37,14 @@ def test_rerun_takes_no_responses_again(task: LettersTask, model: Path) -> None:
     assert (run.path / "pool/responses.parquet").read_bytes() == table
 
 
-def test_rejects_log_changed_after_the_search(task: LettersTask, model: Path) -> None:
-    file = write_lines(task.folder / "r.jsonl", build_lines(VERDICTS))
-    search_logs(task, model, "run", [file])
-    append_line(file)
-    with pytest.raises(UserError, match=f"{file}: was changed since the pool"):
-        search_logs(task, model, "run", [file])
+def test_changed_log_is_read_again(task: LettersTask, model: Path) -> None:
+    lines = build_lines(VERDICTS)
+    file = write_lines(task.folder / "r.jsonl", lines)
+    before = get_states(search_logs(task, model, "run", [file]))
+    write_lines(task.folder / "r.jsonl", [{**lines[0], "passed": 0}, *lines[1:]])
+    after = get_states(search_logs(task, model, "run", [file]))
+    assert before["pool0"] == "G"
+    assert after == {**before, "pool0": "S"}
 
 
 def test_changed_settings_take_the_responses_again(task: LettersTask, model: Path) -> None:

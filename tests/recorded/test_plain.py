@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.weights import weights_hash
-from gapft_harness.run_directory.recorded import list_warnings, read_searches, read_source
+from gapft_harness.run_directory.recorded import (
+    list_warnings,
+    read_judges,
+    read_searches,
+    read_source,
+)
 from gapft_harness.run_directory.tables import IMPORTED_PREFIX, read_judged
 from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.verify.run import verify
@@ -83,7 +88,7 @@ def test_records_responses_of_logs(task: LettersTask, model: Path) -> None:
     facts = read_searches(run)["pool"]["imported"]
     assert (facts["verdicts"], facts["verdict_field"], facts["responses"]) == ("file", "passed", 9)
     assert facts["files"][0]["holds"] == "both"
-    assert "judged_by" not in read_searches(run)["pool"]
+    assert "pool" not in read_judges(run)
     assert sum("verdicts are those of" in warning for warning in list_warnings(run)) == 1
     report = verify(run.path, task.plugins)
     assert report.differences == []
@@ -100,7 +105,7 @@ def test_judge_option_uses_task_verifier(task: LettersTask, model: Path) -> None
     run = search_logs(task, model, "run", [write_lines(task.folder / "r.jsonl", lines)], judge=True)
     assert get_states(run) == {"pool0": "G", "pool1": "U", "pool2": "U"}, "gold: a, e, i"
     assert read_searches(run)["pool"]["imported"]["verdicts"] == "judged"
-    assert "judged_by" in read_searches(run)["pool"]
+    assert "pool" in read_judges(run)
     report = verify(run.path, task.plugins)
     assert report.differences == []
     assert "9 verdicts of contains were judged again" in report.checked

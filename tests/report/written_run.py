@@ -1,6 +1,5 @@
 """Write the tables of planted inputs, as the stages do."""
 
-import json
 from dataclasses import asdict
 
 import pyarrow as pa
@@ -9,7 +8,6 @@ import pyarrow.parquet as pq
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.report.reading.inputs import STATUSES
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.parquet import FACTS
 from gapft_harness.run_directory.tables import (
     example_schema,
     problem_schema,
@@ -32,10 +30,9 @@ def build_decode(problem_id, deployed, place):
     return build_response(problem_id, -1, deployed.texts[place], STATUSES[deployed.statuses[place]])
 
 
-def write_rows(path, rows, schema, facts=None):
+def write_rows(path, rows, schema):
     path.parent.mkdir(parents=True, exist_ok=True)
-    metadata = {} if facts is None else {FACTS: json.dumps(facts)}
-    pq.write_table(pa.Table.from_pylist(rows, schema=schema.with_metadata(metadata)), path)
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
 
 
 def build_example(problem_id, state, **changes):
@@ -48,9 +45,9 @@ def build_example(problem_id, state, **changes):
 
 
 def write_selection(folder, trained, rows):
-    """Write a training set with its budget."""
+    """Write a training set."""
     path = folder / f"selections/{trained.arm.name}.parquet"
-    write_rows(path, rows, example_schema(), asdict(trained.budget))
+    write_rows(path, rows, example_schema())
 
 
 def write_exposures(folder, inputs):

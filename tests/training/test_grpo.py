@@ -273,18 +273,18 @@ def test_rejects_verifier_without_permissive_rule(tmp_path: Path) -> None:
 
 
 def test_reports_missing_trl(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gapft_harness.stages.train import job
+    from gapft_harness.stages.train import requirements
 
     recipe, plugins = load_recipe(find_recipe("controls/online")), load_plugins()
-    assert job.list_missing_packages(recipe, plugins) == []
+    assert requirements.list_missing_packages(recipe, plugins) == []
     for version, state in (("", "it is not"), ("1.0.0", "1.0.0 is")):
-        monkeypatch.setattr(job, "find_version", lambda package, version=version: version)
-        assert job.list_missing_packages(recipe, plugins) == [
+        monkeypatch.setattr(requirements, "find_version", lambda package, version=version: version)
+        assert requirements.list_missing_packages(recipe, plugins) == [
             f"trainer 'grpo' needs trl>=1.16, but {state} installed; "
             "pip install 'gapft-harness[online]'"
         ]
         with pytest.raises(UserError, match=r"needs trl>=1\.16"):
-            job.check_packages(recipe, plugins)
+            requirements.check_packages(recipe, plugins)
 
 
 @pytest.mark.parametrize(

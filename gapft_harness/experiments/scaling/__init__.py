@@ -87,7 +87,7 @@ class ScalingExperiment(api.Experiment):
             },
         )
 
-    def cost(self, recipe: api.Recipe, counts: Mapping[str, int]) -> api.Cost:
+    def cost(self, recipe: api.Recipe, counts: Mapping[str, int]) -> Sequence[str]:
         """Count the responses to the calibration split and to the audit."""
         settings = self.settings(recipe)
         adapters, n_calibration = counts["adapters"], counts[api.CALIBRATION]
@@ -102,7 +102,7 @@ class ScalingExperiment(api.Experiment):
             f"scale:  {count:,} = {n_calibration:,} x (1 + {adapters} adapters x {len(SCALES)} "
             f"scales), and up to {n_audit:,} of the audit"
         )
-        return api.Cost({work: layout.SCALED}, [line], count + n_audit, adapters=1)
+        return [work, line]
 
 
 @api.hookimpl

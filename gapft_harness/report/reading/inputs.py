@@ -35,6 +35,7 @@ from gapft_harness.run_directory.recorded import (
     list_warnings,
     read_budgets,
     read_judged_facts,
+    read_judges,
     read_source,
     read_training,
 )
@@ -171,9 +172,7 @@ def read_inputs(
         source=read_source(run),
         verdict_counts=verdict_counts,
         judged_by={
-            name: description
-            for name, description in read_judged_facts(run, "judged_by").items()
-            if description
+            name: description for name, description in read_judges(run).items() if description
         },
         training=read_training(run),
         warnings=(*list_warnings(run), *notes),

@@ -11,22 +11,19 @@ from gapft_harness.stages.experiment.loading import (
     load_all_experiments,
     load_experiments,
 )
-from gapft_harness.stages.experiment.protocol import Cost, Experiment
+from gapft_harness.stages.experiment.protocol import Experiment
 from gapft_harness.stages.experiment.stage import (
     check_experiments,
-    count_finished_steps,
     require_finished_steps,
     run_experiments,
 )
 from gapft_harness.stages.experiment.view import View
 
 __all__ = [
-    "Cost",
     "Experiment",
     "Step",
     "View",
     "check_experiments",
-    "count_finished_steps",
     "find_experiments",
     "list_report_parts",
     "load_all_experiments",

@@ -19,7 +19,7 @@ from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.registration import Registration
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.stages.context import Context
-from gapft_harness.stages.experiment.protocol import Cost, Experiment
+from gapft_harness.stages.experiment.protocol import Experiment
 from gapft_harness.stages.experiment.view import View, find_name_fault
 
 if TYPE_CHECKING:
@@ -99,8 +99,10 @@ class CheckedExperiment:
         object_methods: methods that return one object, with its allowed types.
     """
 
-    list_methods: Mapping[str, type] = dict.fromkeys(("conditions", "faults", "warnings"), str)
-    object_methods: Mapping[str, tuple[type, ...]] = {"cost": (Cost,)}
+    list_methods: Mapping[str, type] = dict.fromkeys(
+        ("conditions", "cost", "faults", "warnings"), str
+    )
+    object_methods: Mapping[str, tuple[type, ...]] = {}
 
     def __init__(self, wrapped: object, entry: Registration) -> None:
         self._wrapped, self._entry = wrapped, entry

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
@@ -16,23 +15,6 @@ from gapft_harness.stages.experiment.view import View
 
 if TYPE_CHECKING:
     from gapft_harness.report.part import Part
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """The cost of an experiment, for the dry run.
-
-    Attributes:
-        work: a sentence on each kind of step, by the folder of its output.
-        decodes: a sentence on each kind of generation.
-        responses: the maximum number of generated responses.
-        adapters: additional adapters for each trained one.
-    """
-
-    work: Mapping[str, str] = field(default_factory=dict)
-    decodes: Sequence[str] = ()
-    responses: int = 0
-    adapters: int = 0
 
 
 class Experiment:
@@ -103,14 +85,14 @@ class Experiment:
         """
         yield from ()
 
-    def cost(self, recipe: Recipe, counts: Mapping[str, int]) -> Cost:
-        """Estimate its cost.
+    def cost(self, recipe: Recipe, counts: Mapping[str, int]) -> Sequence[str]:
+        """Describe its work, a line for each kind, before it is known exactly.
 
         Args:
             recipe: the recipe.
             counts: the number of problems by split, and the number of arms as ``adapters``.
         """
-        return Cost()
+        return ()
 
     def part(self) -> Part | None:
         """Return its part of the report."""

@@ -6,12 +6,10 @@ from collections.abc import Iterable
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
-from gapft_harness.engine.outputs import NotKnownYet
 from gapft_harness.engine.planner import Planner
 from gapft_harness.run_directory import layout
 from gapft_harness.stages.context import Context, require_selected
 from gapft_harness.stages.experiment.loading import find_experiments
-from gapft_harness.stages.experiment.protocol import Experiment
 from gapft_harness.stages.experiment.view import RUN_FOLDERS, View
 from gapft_harness.stages.running import build_runner, make_outputs
 
@@ -111,19 +109,3 @@ def require_finished_steps(context: Context) -> None:
                     f"or from other files (experiments.{experiment.name}"
                     f"{f': {reason}' if reason else ''}); gapft run --only experiments makes it"
                 )
-
-
-def count_finished_steps(experiment: Experiment, view: View) -> tuple[int, int]:
-    """Count the finished outputs of an experiment, and those that are known so far.
-
-    Args:
-        experiment: the experiment.
-        view: the run.
-    """
-    planner = Planner(view.run.outputs)
-    try:
-        for steps in experiment.steps(view):
-            view.add(planner(steps))
-    except NotKnownYet:
-        pass
-    return len(planner.in_run), len(planner.in_run) + len(planner.new)

@@ -16,7 +16,7 @@ from gapft_harness.hooks.registration import SamplerTraits
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.recorded import read_judged_facts, read_source
+from gapft_harness.run_directory.recorded import read_judges, read_source
 from gapft_harness.stages.decode import DecodeBuilder, build_decoder, decode
 from gapft_harness.stages.integrity.same_search import require_same_rules
 from gapft_harness.stages.search.states import Window, compute_states
@@ -218,7 +218,7 @@ class View:
         )
         if self._executor is not None and not self.plugins.can_rejudge(task["verifier"]):
             described = decoder.machine["verifier"]["describes"]
-            require_same_rules(read_judged_facts(self.run, "judged_by"), "the decodes", described)
+            require_same_rules(read_judges(self.run), "the decodes", described)
         return decoder
 
 

@@ -20,7 +20,6 @@ from gapft_harness.engine.outputs import OWN_RUN_ONLY, Output
 from gapft_harness.engine.step import Part, Step
 from gapft_harness.engine.store import Store
 from gapft_harness.hooks.protocols import ReportProgress, Sampler, Verifier
-from gapft_harness.stages.descriptions import read_description
 from gapft_harness.stages.generation.chunks import (
     Chunk,
     DecodePhase,
@@ -132,7 +131,7 @@ def generate_and_judge(
     build_extra: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda source: {},
     on_generated: Callable[[Responses], object] = lambda responses: None,
     share: tuple[int, int] | None = None,
-    has_verifier: bool = True,
+    keeps_verdicts: bool = False,
 ) -> dict[str, Any]:
     """Generate and judge the responses that the store lacks, and write the table.
 
@@ -152,12 +151,12 @@ def generate_and_judge(
         on_generated: called with the responses before they are judged.
         share: (worker number from 0, number of workers): process only this worker's chunks, and
             write no table; None: process all chunks.
-        has_verifier: whether the verdicts are the verifier's, not the sampler's.
+        keeps_verdicts: whether the verdicts are the sampler's, not the verifier's.
 
     Returns:
-        The facts of ``table.write_responses``, with ``judged_by``, the ``seconds`` in which the
-        responses were generated, and where their parts are ``stored``; none with ``share``. A table
-        with undecided verdicts holds in its own run only.
+        The facts of ``table.write_responses``, with the ``seconds`` in which the responses were
+        generated, and where their parts are ``stored``; none with ``share``. A table with undecided
+        verdicts holds in its own run only.
 
     Raises:
         UserError: the model differs from that of the run's other tables, or a stored part was
@@ -178,7 +177,7 @@ def generate_and_judge(
                 episodes,
                 verifier,
                 run,
-                keeps_verdicts=not has_verifier,
+                keeps_verdicts=keeps_verdicts,
             )
 
         source = generate_chunks(store, chunks, load, progress, decodes.attempts, share or (0, 1))
@@ -205,8 +204,6 @@ def generate_and_judge(
             "seconds": round(seconds, 3),
             "stored": sorted(stored),
         }
-        if has_verifier:
-            extra["judged_by"] = read_description(verifier)
     facts = write_responses(path, responses, problems, extra=extra, executions=decodes.executions)
     is_undecided = any(facts["verdicts"].get(status) for status in UNDECIDED)
     return {**facts, OWN_RUN_ONLY: True} if is_undecided else facts

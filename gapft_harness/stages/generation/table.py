@@ -39,9 +39,9 @@ def write_responses(
         executions: how often deployment responses were verified.
 
     Returns:
-        The facts of the table, also kept in the file's metadata: ``verdicts`` (count by status),
-        ``finish_reasons``, ``drawn`` (``samples`` and their ``tokens``), ``warnings`` (sentences),
-        ``executions`` if there was more than one, and ``extra``.
+        The facts of the table: ``verdicts`` (count by status), ``finish_reasons``, ``drawn``
+        (``samples`` and their ``tokens``), ``warnings`` (sentences), ``executions`` if there was
+        more than one, and ``extra``.
     """
     reasons = Reasons()
     finishes: Counter[str] = Counter()
@@ -49,7 +49,6 @@ def write_responses(
     unfitting_counts: Counter[str] = Counter()
     watch = CopyDetector()
     differing: dict[str, tuple[str, ...]] = {}
-    facts: dict[str, Any] = {}
     ordered = sorted(problem.id for problem in problems)
 
     def build_rows(problem_ids: Sequence[str]) -> Iterator[Values]:
@@ -68,28 +67,26 @@ def write_responses(
                     drawn["samples"] += 1
                     drawn["tokens"] += count_tokens(response)
 
-    def build_facts() -> dict[str, Any]:
-        if executions > 1:
-            facts["executions"] = describe_executions(executions, differing)
-        warnings = (
-            build_context_warning(unfitting_counts),
-            watch.format_warning(),
-            reasons.describe_failures(),
-            build_executions_warning(facts["executions"]) if executions > 1 else "",
-        )
-        facts.update(
-            extra,
-            verdicts=dict(sorted(reasons.statuses.items())),
-            finish_reasons=dict(sorted(finishes.items())),
-            drawn=drawn,
-            warnings=[*extra.get("warnings", ()), *filter(None, warnings)],
-        )
-        return facts
-
     starts = range(0, len(ordered), _PROBLEM_BATCH)
     batches = (build_rows(ordered[start : start + _PROBLEM_BATCH]) for start in starts)
-    write_batches(path, response_schema(), batches, build_facts)
-    return facts
+    write_batches(path, response_schema(), batches)
+    facts: dict[str, Any] = {}
+    if executions > 1:
+        facts["executions"] = describe_executions(executions, differing)
+    warnings = (
+        build_context_warning(unfitting_counts),
+        watch.format_warning(),
+        reasons.describe_failures(),
+        build_executions_warning(facts["executions"]) if executions > 1 else "",
+    )
+    return {
+        **facts,
+        **extra,
+        "verdicts": dict(sorted(reasons.statuses.items())),
+        "finish_reasons": dict(sorted(finishes.items())),
+        "drawn": drawn,
+        "warnings": [*extra.get("warnings", ()), *filter(None, warnings)],
+    }
 
 
 def count_tokens(response: Response) -> int:

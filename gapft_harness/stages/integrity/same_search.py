@@ -51,7 +51,7 @@ def require_same_source(
 
 
 def require_same_rules(
-    judged_by: Mapping[str, Mapping[str, Any]], name: str, judge_facts: Mapping[str, Any]
+    judges: Mapping[str, Mapping[str, Any]], name: str, judge_facts: Mapping[str, Any]
 ) -> None:
     """Require that new responses will be judged by the rules of the responses judged earlier.
 
@@ -59,14 +59,14 @@ def require_same_rules(
     verify`` could not detect a difference.
 
     Args:
-        judged_by: the verifier's description for each judged table of the run.
+        judges: the verifier's description for each judged table of the run.
         name: the split or arm to judge.
         judge_facts: the verifier's description, with its ``rules``.
 
     Raises:
         UserError: an earlier table was judged by different rules.
     """
-    for other, recorded_judge in judged_by.items():
+    for other, recorded_judge in judges.items():
         if other != name and recorded_judge.get("rules") != judge_facts.get("rules"):
             raise UserError(
                 f"{name}: would be judged by different rules than {other}: "

@@ -37,7 +37,7 @@ from gapft_harness.run_directory.directory import (
 )
 from gapft_harness.run_directory.facts import RunFacts, TaskFacts
 from gapft_harness.run_directory.recipe_changes import list_differences, list_setting_changes
-from gapft_harness.run_directory.recorded import read_judged_facts, read_searches
+from gapft_harness.run_directory.recorded import read_judges, read_searches
 from gapft_harness.run_directory.tables import write_problems
 from gapft_harness.stages.context import Context, is_selected
 from gapft_harness.stages.decode import DecodeBuilder, build_decoder
@@ -201,7 +201,7 @@ def search_split(
             output / "problems.parquet", members, responses.iterate_prompt_ids
         ),
         share=None if share is None else (share[0], share[1]),
-        has_verifier=log_facts.get("imported", {}).get("verdicts") != "file",
+        keeps_verdicts=log_facts.get("imported", {}).get("verdicts") == "file",
     )
 
 
@@ -383,8 +383,8 @@ def _ask_model(context: Context) -> dict[str, Any]:
 def _require_rules(context: Context, step: Step, missing: Sequence[str]) -> None:
     """Require that verdicts that cannot be judged again follow the rules of earlier ones."""
     if not context.plugins.can_rejudge(step.settings["verifier"]["name"]):
-        judged_by = read_judged_facts(context.run, "judged_by").items()
-        kept = {name: facts for name, facts in judged_by if name not in missing}
+        judges = read_judges(context.run).items()
+        kept = {name: described for name, described in judges if name not in missing}
         require_same_rules(kept, missing[0], step.machine["verifier"]["describes"])
 
 

@@ -108,7 +108,7 @@ def compute_states(
             counts[state.state] += 1
             yield state
 
-    write_states(output, count_states(), lambda: {"states": dict(counts)})
+    write_states(output, count_states())
     return {"states": dict(counts)}
 
 

@@ -1,4 +1,4 @@
-"""Judge sealed responses again: verdicts, answers, token ids, and their counts."""
+"""Judge responses again: verdicts, answers, seeds, token ids, and their counts."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import GREEDY, STOP_STRING, Gold, Response
+from gapft_harness.core.streams import SampleStreams
 from gapft_harness.engine.outputs import Facts
 from gapft_harness.engine.run import RECORDS
 from gapft_harness.hooks.checked import AnswerReader, find_answer_reader
@@ -22,8 +23,8 @@ from gapft_harness.hooks.registration import SamplerTraits
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
 from gapft_harness.recipe.recipe import build_sampler_settings
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
-from gapft_harness.run_directory.recorded import ImportFacts, read_judged_facts
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.recorded import ImportFacts, read_judged_facts, read_judges
 from gapft_harness.run_directory.tables import (
     IMPORTED_PREFIX,
     JudgedResponse,
@@ -39,9 +40,36 @@ from gapft_harness.verification.judging import closing_verifier, judge_and_answe
 _RESPONSE_BATCH, _MAX_NAMED = 1024, 20
 
 
+@dataclass(frozen=True)
+class ExpectedResponses:
+    """The responses that each problem of a table must have.
+
+    Attributes:
+        split: the split of the problems.
+        indices: the indices of a problem's responses, in order.
+        streams: the random streams of their seeds; None: all seeds are 0.
+        samples_deployment: whether deployment decodes are sampled.
+    """
+
+    split: str
+    indices: Sequence[int]
+    streams: SampleStreams | None
+    samples_deployment: bool
+
+    def derive_seed(self, response: Response) -> int:
+        """Derive the seed that a response must have."""
+        if self.streams is None:
+            return 0
+        attempt = len(response.attempts) + 1
+        (seed,) = self.streams.derive_seeds(
+            response.problem_id, attempt, [response.index], self.samples_deployment
+        )
+        return seed
+
+
 @dataclass(slots=True)
 class TableJudge:
-    """Judges sealed responses again.
+    """Judges the responses of tables again.
 
     Attributes:
         verifier: the task's verifier; None if its verdicts are not recomputed.
@@ -62,65 +90,36 @@ class TableJudge:
     report_count: Callable[[int], None] = lambda _: None
 
     def check_table(
-        self,
-        run: RunDirectory,
-        relative: str,
-        split: str,
-        facts: Facts,
-        sampled: bool = False,
-    ) -> Iterable[str]:
-        """Compare a table's verdicts and their counts with the verifier's.
+        self, run: RunDirectory, relative: str, expected: ExpectedResponses, facts: Facts
+    ) -> Iterator[str]:
+        """Check a table's responses, and compare its verdicts and counts with the verifier's.
 
         Args:
             run: the run.
             relative: the table: a split's responses, or an arm's decisions.
-            split: the split of its problems.
+            expected: the responses of each problem.
             facts: the recorded facts of the table.
-            sampled: whether an arm's decisions are samples, equally many of each problem.
         """
         counts: dict[str, Counter[str]] = {"verdicts": Counter(), "finish_reasons": Counter()}
         drawn = {"samples": 0, "tokens": 0}
-        is_decoded = layout.find_top_folder(relative) == layout.DECISIONS
-        deployment_only = split == CALIBRATION or is_decoded
-        attempts = run.task["episode"]["attempts"]
-        expected_indices = [] if sampled else [GREEDY]
         difference_count = 0
         table = read_judged(run.path / relative)
-        problems = run.path / layout.problems_path(split)
+        problems = run.path / layout.problems_path(expected.split)
         pairs = (
             _pair_with_golds(problems, table) if self.verifier else ((None, j) for _, j in table)
         )
         answers = find_answer_reader(self.verifier) if self.verifier else None
-        has_file_verdicts = facts.get("imported", {}).get("verdicts") == "file"
-        if has_file_verdicts and self.verifier:
+        imported = facts.get("imported", {})
+        if imported.get("verdicts") == "file" and self.verifier:
             self.imported_differences[relative] = []
         for batch in _build_batches(pairs):
-            for _, problem_responses in batch:
-                if sampled and not expected_indices:
-                    expected_indices = [*range(len(problem_responses))]
-                if (
-                    deployment_only
-                    and [j.response.index for j in problem_responses] != expected_indices
-                ):
-                    problem_id = problem_responses[0].response.problem_id
-                    sample_fault = f"other responses than samples 1 to {len(expected_indices)}"
-                    fault = sample_fault if sampled else f"other responses than {expected_indices}"
-                    yield f"{relative}: problem {problem_id} has {fault}"
-                for judged_response in problem_responses:
-                    if (
-                        judged_response.verdict.reason.startswith(IMPORTED_PREFIX)
-                        != has_file_verdicts
-                    ):
-                        yield (
-                            f"{_format_response(relative, judged_response)}: the recorded source "
-                            f"of this verdict is not that of {RECORDS}"
-                        )
-                    counts["verdicts"][judged_response.verdict.status] += 1
-                    counts["finish_reasons"][judged_response.response.finish_reason] += 1
-                    if judged_response.response.index != GREEDY:
-                        drawn["samples"] += 1
-                        drawn["tokens"] += count_tokens(judged_response.response)
-            found = self._check_responses(relative, batch, attempts)
+            for judged in chain.from_iterable(of_problem for _, of_problem in batch):
+                counts["verdicts"][judged.verdict.status] += 1
+                counts["finish_reasons"][judged.response.finish_reason] += 1
+                if judged.response.index != GREEDY:
+                    drawn["samples"] += 1
+                    drawn["tokens"] += count_tokens(judged.response)
+            found = self._check_responses(run, relative, batch, expected, imported)
             for line in chain(found, self._judge_again(relative, batch, answers)):
                 difference_count += 1
                 if difference_count <= _MAX_NAMED:
@@ -131,17 +130,38 @@ class TableJudge:
         counted: dict[str, Any] = {
             key: dict(sorted(counter.items())) for key, counter in counts.items()
         }
-        counted["drawn"] = drawn
-        yield from compare_values(f"{RECORDS}, facts of {relative}", facts, counted)
+        place = f"{RECORDS}, facts of {relative}"
+        yield from compare_values(place, facts, {**counted, "drawn": drawn})
+        if imported:
+            total = counts["verdicts"].total()
+            yield from compare_values(f"{place}, imported", imported, {"responses": total})
 
     def _check_responses(
-        self, relative: str, batch: Sequence[tuple[Gold, list[JudgedResponse]]], attempts: int
+        self,
+        run: RunDirectory,
+        relative: str,
+        batch: Sequence[tuple[Gold, list[JudgedResponse]]],
+        expected: ExpectedResponses,
+        imported: Mapping[str, Any],
     ) -> Iterator[str]:
-        """Yield faults of responses: their attempts, and token ids of a different text."""
-        for _, problem_responses in batch:
-            for judged_response in problem_responses:
-                response = judged_response.response
-                place = _format_response(relative, judged_response)
+        """Yield faults of responses: missing ones, wrong seeds, attempts and token ids."""
+        attempts = run.task["episode"]["attempts"]
+        has_file_verdicts = imported.get("verdicts") == "file"
+        for _, of_problem in batch:
+            indices = [judged.response.index for judged in of_problem]
+            if indices != [*expected.indices]:
+                yield (
+                    f"{relative}: problem {of_problem[0].response.problem_id} has the responses "
+                    f"{indices}, expected {[*expected.indices]} ({GREEDY} is the deployment decode)"
+                )
+            for judged in of_problem:
+                response, place = judged.response, _format_response(relative, judged)
+                if (seed := expected.derive_seed(response)) != response.seed:
+                    yield (
+                        f"{place} has the seed {response.seed}, but its random stream gives {seed}"
+                    )
+                if judged.verdict.reason.startswith(IMPORTED_PREFIX) != has_file_verdicts:
+                    yield f"{place}: the recorded source of this verdict is not that of {RECORDS}"
                 if len(response.attempts) >= attempts:
                     yield f"{place} has {len(response.attempts) + 1} attempts, allowed: {attempts}"
                 if response.context_ids and not response.attempts:
@@ -206,11 +226,7 @@ def _format_response(relative: str, judged: JudgedResponse) -> str:
 
 @contextlib.contextmanager
 def open_judge(run: RunDirectory, plugins: Plugins, findings: Differences) -> Iterator[TableJudge]:
-    """Yield the run's judge; at the end report what was and was not judged again.
-
-    Raises:
-        UserError: the verifier cannot be created, and no other difference was found.
-    """
+    """Yield the run's judge; at the end report what was and was not judged again."""
     with _create_judge(run, plugins, findings) as judge:
         judge.tokenizer = _load_tokenizer(run, plugins, findings)
         yield judge
@@ -247,16 +263,9 @@ def _create_judge(
     elif not plugins.can_rejudge(name):
         yield TableJudge(None)
         findings.checked.append(f"the verdicts of {name} were not judged again (rejudge=False)")
-        findings.checked += _describe_rules(read_judged_facts(run, "judged_by"))
+        findings.checked += _describe_rules(read_judges(run))
     else:
-        try:
-            verifier = plugins.create_verifier(name, task["verifier_params"])
-        except UserError as error:
-            if not findings.differences:  # for example, its data are not on this machine
-                raise
-            findings.differences.append(str(error))
-            yield TableJudge(None)
-            return
+        verifier = plugins.create_verifier(name, task["verifier_params"])
         judge = TableJudge(verifier, report_count=findings.count_verdicts)
         with closing_verifier(verifier):
             yield judge
@@ -270,10 +279,10 @@ def _create_judge(
             )
 
 
-def _describe_rules(judged_by: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def _describe_rules(judges: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """Describe the verifier's rules for each table; several lines if they differ."""
     parts: dict[str, list[str]] = {}
-    for part, description in judged_by.items():
+    for part, description in judges.items():
         parts.setdefault(json.dumps(description.get("rules"), sort_keys=True), []).append(part)
     for rules, judged in parts.items():
         rules_text = "none recorded" if rules == "null" else rules

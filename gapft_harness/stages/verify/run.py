@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from gapft_harness.core.errors import GapftError, UserError, describe_error
+from gapft_harness.engine.checker import Checker
 from gapft_harness.engine.run import RECORDS, Run
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import Progress
@@ -28,6 +29,7 @@ from gapft_harness.stages.verify.judging import open_judge
 from gapft_harness.stages.verify.report import check_report
 from gapft_harness.stages.verify.searches import check_task
 from gapft_harness.stages.verify.steps import check_steps
+from gapft_harness.verification.judging import closing_verifier
 from gapft_harness.version import __version__
 
 #: Folders of a run whose files have no records.
@@ -83,9 +85,12 @@ def _check_run(
         with name_missing_plugins(run.path):
             _require_plugins(run, plugins)
     except UserError as error:
+        # a plugin is not loaded, or its data are not on this machine: contents are still compared
+        checker = Checker(run.outputs)
+        checker.check_others()
+        findings.differences += checker.differences
         if not findings.differences:
             raise
-        # a name changed, or its plugin is not loaded: earlier findings are still reported
         findings.differences.append(str(error))
         return
     with open_judge(run, plugins, findings) as judge:
@@ -117,7 +122,7 @@ def _check_disjoint(run: RunDirectory, searched: Sequence[str], findings: Differ
 
 
 def _require_plugins(run: RunDirectory, plugins: Plugins) -> None:
-    """Check that the plugins needed for verification are loaded."""
+    """Check that the plugins needed for verification are loaded, and that the verifier works."""
     for condition in run.recipe.conditions:
         find_selector(run.recipe, condition, plugins)
     for trainer in run.recipe.list_trainers():
@@ -128,6 +133,9 @@ def _require_plugins(run: RunDirectory, plugins: Plugins) -> None:
     names += [("experiment", name) for name in run.recipe.experiments]
     for kind, name in names:
         plugins.get(kind, name)
+    if task:
+        with closing_verifier(plugins.create_verifier(task["verifier"], task["verifier_params"])):
+            pass
 
 
 def _describe_other_version(run: RunDirectory) -> str:

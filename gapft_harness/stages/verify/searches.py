@@ -12,8 +12,7 @@ from gapft_harness.core.errors import GapftError, describe_error
 from gapft_harness.core.records import GREEDY
 from gapft_harness.core.streams import SampleStreams
 from gapft_harness.core.weights import WEIGHTS
-from gapft_harness.engine.checker import compare_facts
-from gapft_harness.engine.outputs import NOT_HERE, OWN_RUN_ONLY, Output
+from gapft_harness.engine.outputs import NOT_HERE, Output
 from gapft_harness.engine.run import RECORDS
 from gapft_harness.engine.step import Step
 from gapft_harness.hooks.manager import Plugins
@@ -25,14 +24,14 @@ from gapft_harness.run_directory.directory import (
     RunDirectory,
     list_recorded_include_paths,
 )
-from gapft_harness.run_directory.parquet import read_facts, read_ids
-from gapft_harness.run_directory.recorded import read_source
-from gapft_harness.run_directory.tables import read_judged, read_problems
+from gapft_harness.run_directory.parquet import read_ids
+from gapft_harness.run_directory.recorded import ImportFacts, read_source
+from gapft_harness.run_directory.tables import read_problems
 from gapft_harness.stages.decode import build_decoder
 from gapft_harness.stages.integrity.differences import Differences, compare_ids, compare_values
 from gapft_harness.stages.search.data import check_splits, hash_problems
 from gapft_harness.stages.search.stage import build_search_step, find_searched_splits
-from gapft_harness.stages.verify.judging import TableJudge
+from gapft_harness.stages.verify.judging import ExpectedResponses, TableJudge
 
 #: The place of the task, in messages.
 _TASK = f"{RECORDS}, task"
@@ -102,10 +101,14 @@ def check_search(run: RunDirectory, judge: TableJudge, step: Step, output: Outpu
     yield from _check_problems(run, split)
     ids = list(read_ids(run.path / problems))
     yield from compare_ids(responses, read_ids(run.path / responses), problems, ids)
-    yield from judge.check_table(run, responses, split, facts)
-    yield from _check_samples(run, split)
-    own_facts = {key: value for key, value in facts.items() if key != OWN_RUN_ONLY}
-    yield from compare_facts(responses, own_facts, read_facts(run.path / responses))
+    search = run.recipe.search
+    expected = ExpectedResponses(
+        split,
+        [GREEDY] if split == CALIBRATION else [GREEDY, *range(search.k)],
+        SampleStreams(search.seed, "search", split),
+        search.deployment is not None,
+    )
+    yield from judge.check_table(run, responses, expected, facts)
     source, other = facts["source"], read_source(run)
     for key in _MODEL_KEYS:
         if key in source and key in other and source[key] != other[key]:
@@ -113,10 +116,20 @@ def check_search(run: RunDirectory, judge: TableJudge, step: Step, output: Outpu
                 f"{RECORDS}, source of {split}: {key} is {source[key]}, but that of another split "
                 f"is {other[key]}"
             )
-    if "imported" not in facts:
+    if "imported" in facts:
+        yield from _check_logs(run, split, facts["imported"])
+    else:
         yield from compare_weights(responses, _read_model(step), source.get("weights_sha256"))
     if start := source.get("start_ids"):
         yield from _check_start_tokens(run.path / problems, problems, start)
+
+
+def _check_logs(run: RunDirectory, split: str, imported: ImportFacts) -> Iterator[str]:
+    """Compare the recorded hashes of logs with those in the key of their search."""
+    logs = run.outputs.read_records()[split].made_from["settings"]["logs"]
+    found = {"sha256": [file["sha256"] for file in imported["files"]]}
+    place = f"{RECORDS}, imported of {split}"
+    yield from compare_values(place, found, {"sha256": logs["files"]}, "its key has")
 
 
 def _read_model(step: Step) -> Mapping[str, Any]:
@@ -133,32 +146,6 @@ def _check_problems(run: RunDirectory, split: str) -> Iterator[str]:
     found = hash_problems(problem for problem, _ in read_problems(run.path / table))
     recorded = run.outputs.read_records()[split].made_from["settings"]["problems"]
     yield from compare_values(table, found, dict(recorded), "its key has")
-
-
-def _check_samples(run: RunDirectory, split: str) -> Iterator[str]:
-    """Check that every response has its stream's seed, and that no sample is missing."""
-    search, table = run.recipe.search, layout.responses_path(split)
-    streams = SampleStreams(search.seed, "search", split)
-    expected = [GREEDY] if split == CALIBRATION else [GREEDY, *range(search.k)]
-    for problem_id, judged in read_judged(run.path / table):
-        indices = [item.response.index for item in judged]
-        if indices != expected:
-            yield (
-                f"{table}: problem {problem_id} has the samples {indices}, expected {expected} "
-                f"({GREEDY} is the deployment decode)"
-            )
-            return
-        for response in (item.response for item in judged):
-            attempt = len(response.attempts) + 1
-            (seed,) = streams.derive_seeds(
-                problem_id, attempt, [response.index], search.deployment is not None
-            )
-            if response.seed != seed:
-                yield (
-                    f"{table}: problem {problem_id}, index {response.index} has the seed "
-                    f"{response.seed}, but its random stream gives {seed}"
-                )
-                return
 
 
 def _check_start_tokens(path: Path, name: str, start: Sequence[int]) -> Iterator[str]:

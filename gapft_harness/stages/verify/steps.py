@@ -10,19 +10,18 @@ from typing import Any
 
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.extras import install_command, is_installed
-from gapft_harness.core.records import SOURCE
+from gapft_harness.core.records import GREEDY, SOURCE
 from gapft_harness.core.streams import SampleStreams
-from gapft_harness.engine.checker import Check, Checker, compare_facts
-from gapft_harness.engine.outputs import OWN_RUN_ONLY, NotKnownYet, Output
+from gapft_harness.engine.checker import Check, Checker
+from gapft_harness.engine.outputs import NotKnownYet, Output
 from gapft_harness.engine.run import RECORDS
 from gapft_harness.engine.step import Step
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.registration import TrainerTraits
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory, list_arms
-from gapft_harness.run_directory.parquet import read_facts, read_ids
+from gapft_harness.run_directory.parquet import read_ids
 from gapft_harness.run_directory.recorded import TRAINED_AS, read_training
-from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.decode import decode
 from gapft_harness.stages.experiment import Experiment, View, load_experiments
 from gapft_harness.stages.integrity.differences import Differences, compare_ids
@@ -35,7 +34,7 @@ from gapft_harness.stages.steps import (
 )
 from gapft_harness.stages.train.job import train
 from gapft_harness.stages.verify.arms import check_adapter, check_common_facts
-from gapft_harness.stages.verify.judging import TableJudge
+from gapft_harness.stages.verify.judging import ExpectedResponses, TableJudge
 from gapft_harness.stages.verify.searches import check_search, list_steps
 
 
@@ -134,6 +133,8 @@ def _check_selections(view: View, checker: Checker, findings: Differences) -> No
 def _check_adapters(view: View, checker: Checker, findings: Differences) -> None:
     """Check the adapters of the view's arms, and what they must have in common."""
     run, plugins, arms = view.run, view.plugins, view.arms()
+    if not arms:
+        return
     steps = findings.try_reading(layout.ADAPTERS, lambda: list_training_steps(view))
     if not steps:
         return
@@ -235,27 +236,11 @@ def _check_decodes(
     expected = read_ids(run.path / problems) if ids is None else ids
     reference = problems if ids is None else "its step"
     yield from compare_ids(table, read_ids(output.path), reference, expected)
-    is_sampled = bool(settings["samples"])
-    yield from judge.check_table(run, table, settings["split"], output.facts, is_sampled)
-    yield from _check_seeds(table, output, settings["streams"], settings["samples"])
-    own_facts = {key: value for key, value in output.facts.items() if key != OWN_RUN_ONLY}
-    yield from compare_facts(table, own_facts, read_facts(output.path))
-
-
-def _check_seeds(
-    table: str, output: Output, streams: Mapping[str, Any] | None, samples: int
-) -> Iterable[str]:
-    """Yield the first response whose seed is not that of its random stream."""
-    for problem_id, judged in read_judged(output.path):
-        for response in (row.response for row in judged):
-            seed = 0
-            if streams is not None:
-                (seed,) = SampleStreams(**streams).derive_seeds(
-                    problem_id, len(response.attempts) + 1, [response.index], not samples
-                )
-            if response.seed != seed:
-                yield (
-                    f"{table}: problem {problem_id}, index {response.index} has the seed "
-                    f"{response.seed}, but its random stream gives {seed}"
-                )
-                return
+    samples, streams = settings["samples"], settings["streams"]
+    responses = ExpectedResponses(
+        settings["split"],
+        [*range(samples)] if samples else [GREEDY],
+        None if streams is None else SampleStreams(**streams),
+        not samples,
+    )
+    yield from judge.check_table(run, table, responses, output.facts)
