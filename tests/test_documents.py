@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import typer.main
+
 from gapft_harness.cli import reference
 from gapft_harness.cli.main import app
 
@@ -25,6 +27,27 @@ def test_generated_page_is_current() -> None:
 def test_table_of_commands_has_every_command() -> None:
     rows = re.findall(r"^\| `gapft (\w+)` \|", (DOCS / "run.md").read_text(), re.MULTILINE)
     assert rows == [command.name for command in app.registered_commands]
+
+
+#: A command with its options, up to the end of the line or of the code.
+COMMAND = re.compile(r"(?<![\w/.-])gapft ([a-z]+)((?:[^`\n|&#\\]|\\\n)*)")
+
+
+def test_documented_options_exist() -> None:
+    """CHANGELOG names options that were removed."""
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    unknown, count = [], 0
+    for page in PAGES:
+        for name, words in COMMAND.findall(page.read_text()) if page.stem != "CHANGELOG" else ():
+            if name not in commands:
+                assert not words.lstrip().startswith("-"), (page, name)
+                continue
+            options = {"--help"}.union(*(parameter.opts for parameter in commands[name].params))
+            given = re.findall(r"(?<!\S)--[a-z][\w-]*", words)
+            count += len(given)
+            unknown += [f"{page.name}: gapft {name} {o}" for o in given if o not in options]
+    assert unknown == []
+    assert count > 80
 
 
 def test_document_links_exist() -> None:
