@@ -15,7 +15,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import write_json
 from gapft_harness.core.records import Arm, Example, Problem
 from gapft_harness.engine.outputs import NotKnownYet
-from gapft_harness.engine.planner import Planner
+from gapft_harness.engine.planner import Planner, StrictPlanner
 from gapft_harness.engine.store import open_store
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.reading import check_recipe
@@ -24,7 +24,7 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recorded import read_decodes
 from gapft_harness.run_directory.tables import write_examples, write_problems, write_states
 from gapft_harness.stages.context import Context
-from gapft_harness.stages.experiment import View, require_finished_steps, run_experiments
+from gapft_harness.stages.experiment import View, load_experiments, run_experiments
 from gapft_harness.stages.experiment.stage import build_view
 from gapft_harness.stages.integrity.differences import Differences
 from gapft_harness.stages.running import build_runner, make_outputs
@@ -188,6 +188,13 @@ class Written:
         context = self.context(run, lines)
         make_outputs(context, build_runner(context), list_audit_steps(build_view(context)))
 
+    def require_steps(self, run: RunDirectory) -> None:
+        """Require the outputs of the experiment's steps, as a report does."""
+        plugins = load_plugins(self.plugins)
+        view, planner = View(run, plugins, ARMS, self.plugins), StrictPlanner(run.outputs)
+        for steps in load_experiments(run.recipe, plugins)[0].steps(view):
+            view.add(planner(steps))
+
     def take_work(self) -> list[str]:
         """Return the work since the last call, in order."""
         log = self.folder / "log"
@@ -236,7 +243,7 @@ def test_audit_and_experiment_are_made_once(written: Written) -> None:
     assert decodes["source-seed0.more"]["drawn"]["samples"] == 6
     files = {name: (run.path / name).stat().st_mtime_ns for name in read_records(run.path)}
     written.finish(run)
-    require_finished_steps(written.context(run))
+    written.require_steps(run)
     assert written.take_work() == []
     assert {name: (run.path / name).stat().st_mtime_ns for name in files} == files
     written.finish(written.write("other"))
@@ -272,7 +279,7 @@ def test_changed_setting_and_removed_experiment(written: Written) -> None:
     written.take_work()
     run.recipe.experiments["counting"] = {"unit": "rows"}
     with pytest.raises(UserError, match="unit examples → rows"):
-        require_finished_steps(written.context(run))
+        written.require_steps(run)
     lines: list[str] = []
     written.finish(run, lines)
     assert written.take_work() == COUNTING

@@ -19,7 +19,11 @@ from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.hooks.registration import SamplerTraits
 from gapft_harness.stages import descriptions
-from gapft_harness.stages.descriptions import describe_libraries, describe_sampler
+from gapft_harness.stages.descriptions import (
+    describe_libraries,
+    describe_sampler,
+    describe_sampling_machine,
+)
 from tests.kit.tiny_models import write_byte_llama
 
 BACKENDS = ("hf", "vllm")
@@ -41,7 +45,8 @@ def compute_key(
     )
     described, is_known = describe_sampler(settings, load_plugins(), None)
     assert is_known or "subfolder" in arguments
-    return content_hash(described)
+    machine = describe_sampling_machine(load_plugins().get("sampler", backend))
+    return content_hash([described, machine])
 
 
 def list_arguments(backend: str) -> list[str]:

@@ -1,10 +1,11 @@
-"""Tell which outputs of a pipeline exist and which are new, without making any."""
+"""Tell which outputs of a pipeline exist and which are new, or refuse new ones; make none."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from gapft_harness.core.errors import UserError
 from gapft_harness.engine.differences import describe_differences
 from gapft_harness.engine.outputs import NotKnownYet, Output, Unknown
 from gapft_harness.engine.run import Run
@@ -54,3 +55,27 @@ class Planner:
             reason = str(error)
         self.new[step.name] = reason
         return Unknown(f"{step.name} is not made yet")
+
+
+class StrictPlanner(Planner):
+    """Finds the outputs of steps in a run, and refuses what is missing or was made otherwise."""
+
+    def __call__(self, steps: Iterable[Step]) -> dict[str, Output | Unknown]:
+        """Find the outputs of steps, by name.
+
+        Raises:
+            UserError: an output is missing, was made with other settings, or was changed.
+        """
+        outputs = super().__call__(steps)
+        for name, reason in self.new.items():
+            path = self.run.folder / name
+            if not path.exists():
+                raise UserError(
+                    f"{path}: does not exist yet; run the stage that makes it first (gapft run "
+                    "runs all stages)"
+                )
+            raise UserError(
+                f"{path}: was made with other settings or from other files"
+                f"{f' ({reason})' if reason else ''}; run the command without --only"
+            )
+        return outputs

@@ -244,10 +244,7 @@ class DecodeBuilder:
     @cached_property
     def verifier(self) -> dict[str, Any]:
         """The description of the verifier, for keys."""
-        name, params = self.task["verifier"], self.task["verifier_params"]
-        with closing_verifier(self.plugins.create_verifier(name, params)) as verifier:
-            described = describe_verifier(self.task, self.plugins, verifier)
-        return {**described, **self.machine["verifier"]}
+        return {**describe_verifier(self.task, self.plugins), **self.machine["verifier"]}
 
     def select_settings(self, kind: str, described: Mapping[str, Any]) -> dict[str, Any]:
         """Select the parts of a description that are in the key under ``settings``."""

@@ -55,7 +55,8 @@ def describe_sampler(
 
     Returns:
         JSON values, equal on every machine with the same model; and whether its files are
-        available. They are not before a download, and never on a server.
+        available. They are not before a download, and never on a server. What depends on the
+        machine is described by ``describe_sampling_machine``.
     """
     model, is_known = describe_model(settings.model_args)
     described = {
@@ -84,7 +85,6 @@ def describe_sampler(
         "code": describe_code(entry),
         "arguments": {key: describe_argument(value) for key, value in arguments.items()},
         "adapter": adapter_parts,
-        **describe_sampling_machine(entry),
     }, is_known
 
 
@@ -106,21 +106,17 @@ def describe_adapter(folder: Path) -> dict[str, Any]:
     }
 
 
-def describe_verifier(
-    task: Mapping[str, Any], plugins: Plugins, verifier: Verifier
-) -> dict[str, Any]:
-    """Describe the inputs of verdicts, of solved problems and of feedback.
+def describe_verifier(task: Mapping[str, Any], plugins: Plugins) -> dict[str, Any]:
+    """Describe a task's verifier, which gives verdicts and feedback.
 
     Args:
         task: the task's facts.
         plugins: the plugins with the verifier.
-        verifier: the verifier.
     """
     return {
         "name": task["verifier"],
         "parameters": describe_argument(task["verifier_params"]),
         "code": describe_code(plugins.get("verifier", task["verifier"])),
-        **describe_judging_machine(verifier),
     }
 
 

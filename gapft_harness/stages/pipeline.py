@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from gapft_harness.engine.planner import StrictPlanner
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, list_arms, list_splits
 from gapft_harness.run_directory.recorded import read_budgets
@@ -17,16 +18,15 @@ from gapft_harness.stages.experiment import Experiment, check_experiments, run_e
 from gapft_harness.stages.experiment.stage import build_view
 from gapft_harness.stages.report import run_report_stage
 from gapft_harness.stages.running import build_runner, make_outputs
-from gapft_harness.stages.search.stage import run_search_stage
+from gapft_harness.stages.search.stage import list_search_steps, run_search_stage
 from gapft_harness.stages.selection.stage import list_replicate_warnings
 from gapft_harness.stages.steps import (
     Selections,
+    follow_selections,
     list_audit_steps,
     list_training_steps,
     make_selections,
     make_states,
-    require_current,
-    require_current_searches,
 )
 from gapft_harness.stages.train.online import list_reward_warnings
 from gapft_harness.stages.train.requirements import check_packages
@@ -41,7 +41,7 @@ def run_states_stage(context: Context) -> None:
         task["keep"] = keep
         run.update_facts(lambda facts: facts.update({"task": task}))
     view, runner = build_view(context), build_runner(context)
-    require_current_searches(view)
+    StrictPlanner(run.outputs)(list_search_steps(run, context.plugins))
     make_states(view, runner, context.splits)
 
 
@@ -49,7 +49,7 @@ def run_select_stage(context: Context) -> None:
     """Choose every arm's training set and budget, before anything is trained."""
     run = context.run
     view, runner = build_view(context), build_runner(context)
-    require_current_searches(view)
+    StrictPlanner(run.outputs)(list_search_steps(run, context.plugins))
     make_states(view, runner)
     selections = make_selections(view, runner)
     context.warn(run.record_recipe([*dict.fromkeys(runner.changes)]))
@@ -100,7 +100,7 @@ def run_train_stage(context: Context) -> None:
         UserError: nothing is selected yet, or a required package is missing.
     """
     run = context.run
-    require_current(build_view(context))
+    follow_selections(build_view(context), StrictPlanner(run.outputs))
     check_packages(run.recipe, context.plugins)
     warnings = list_reward_warnings(run.recipe, run.task, context.plugins)
     run.update_facts(lambda facts: facts["warnings"].update(train=warnings))
@@ -115,13 +115,13 @@ def run_train_stage(context: Context) -> None:
 
 def run_audit_stage(context: Context) -> None:
     """Decode the audit with every arm's adapter."""
-    require_current(build_view(context))
+    follow_selections(build_view(context), StrictPlanner(context.run.outputs))
     view, runner = build_view(context), build_runner(context)
     make_outputs(context, runner, list_audit_steps(view))
 
 
 def _run_experiments_stage(context: Context) -> None:
-    require_current(build_view(context))
+    follow_selections(build_view(context), StrictPlanner(context.run.outputs))
     run_experiments(context)
 
 

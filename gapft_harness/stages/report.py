@@ -7,26 +7,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import sha256
 from gapft_harness.core.identities import content_hash
 from gapft_harness.core.records import SOURCE, Gold
-from gapft_harness.engine.planner import Planner
+from gapft_harness.engine.planner import StrictPlanner
 from gapft_harness.hooks.checked import find_answer_reader
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import SPLITS, RunDirectory, list_arms
+from gapft_harness.run_directory.directory import RunDirectory, list_arms
 from gapft_harness.run_directory.facts import ReportFacts
 from gapft_harness.run_directory.recipe_changes import restrict_recipe
 from gapft_harness.stages.context import Context, require_selected
 from gapft_harness.stages.experiment import (
+    find_experiments,
     list_report_parts,
     load_experiments,
-    require_finished_steps,
 )
 from gapft_harness.stages.experiment.stage import build_view
-from gapft_harness.stages.steps import list_audit_steps, list_training_steps, require_current
+from gapft_harness.stages.steps import follow_arms, follow_selections
 from gapft_harness.verification.judging import closing_verifier, judge_once_each, verify_unique
 
 if TYPE_CHECKING:
@@ -72,9 +71,7 @@ def build_report_inputs(context: Context) -> ReportInputs:
     context.run.require_recorded_recipe()
     shown = restrict_run(context.run, context.plugins, context.conditions, context.seeds)
     context = replace(context, run=shown)
-    require_finished(context)
-    _require_current_arms(context)
-    require_finished_steps(context)
+    _require_made(context)
     notes = _describe_left_out(shown)
     context.warn(notes)
     return read_report_inputs(shown, context.plugins)
@@ -123,47 +120,27 @@ def _describe_left_out(shown: RunDirectory) -> list[str]:
     ]
 
 
-def require_finished(context: Context) -> None:
-    """Check the contents of all files that a report reads, for the arms of the run's recipe.
+def _require_made(context: Context) -> None:
+    """Require that the run's outputs were made with its recipe, and were not changed since.
+
+    The code of plugins may have changed: authors edit their parts of the report. Without the
+    plugins of trainers, sampler and verifier only the contents are checked.
 
     Raises:
-        UserError: a file is missing or was changed.
-    """
-    run = context.run
-    require_selected(run)
-    for split in SPLITS:
-        for table in (layout.problems_path, layout.responses_path, layout.states_path):
-            run.file(table(split))
-    for arm in context.list_trainable_arms():
-        run.file(layout.selection_path(arm))
-        run.file(layout.decisions_path(arm))
-
-
-def _require_current_arms(context: Context) -> None:
-    """Check that adapters and decisions were made with the recipe's settings.
-
-    Without the plugins of trainers, sampler and verifier this is not known, and not checked.
-
-    Raises:
-        UserError: they were made with other settings, or from other files.
+        UserError: an output is missing, was changed, or was made with other settings.
     """
     run, plugins = context.run, context.plugins
+    require_selected(run)
     needed = [("trainer", name) for name in run.recipe.list_trainers()]
-    needed += [
-        ("sampler", run.recipe.model.backend),
-        ("verifier", run.task["verifier"]),
-    ]
+    needed += [("sampler", run.recipe.model.backend), ("verifier", run.task["verifier"])]
     if not all(plugins.has(kind, name) for kind, name in needed):
+        for name in run.outputs.read_records():
+            run.file(name)
         return
-    view, free_parts = build_view(context), ("machine", "code")
-    require_current(view, free_parts)
-    planner = Planner(run.outputs, free_parts=free_parts)
-    planner([*list_training_steps(view), *list_audit_steps(view)])
-    for name, reason in planner.new.items():
-        raise UserError(
-            f"{run.path / name}: was made with other settings or from other files"
-            f"{f' ({reason})' if reason else ''}; gapft run makes it again"
-        )
+    view = build_view(context)
+    planner = StrictPlanner(run.outputs, free_parts=("machine", "code"))
+    follow_selections(view, planner)
+    follow_arms(view, planner, find_experiments(context))
 
 
 def judge_by_other_rule(inputs: ReportInputs, plugins: Plugins) -> OtherRule:

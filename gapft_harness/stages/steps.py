@@ -5,20 +5,18 @@ Each function takes ``make``: a ``Runner``, a ``Planner`` or a ``Checker`` of th
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm, Budget
-from gapft_harness.engine.outputs import NotKnownYet, Output, Unknown
-from gapft_harness.engine.planner import Planner
+from gapft_harness.engine.outputs import Output, Unknown
 from gapft_harness.engine.step import Step
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, list_arms
 from gapft_harness.run_directory.recorded import read_source
 from gapft_harness.stages.context import require_selected
+from gapft_harness.stages.experiment import Experiment
 from gapft_harness.stages.experiment.view import View
 from gapft_harness.stages.generation.chunks import read_decoding
 from gapft_harness.stages.search.stage import list_search_steps
@@ -110,38 +108,25 @@ def make_selections(view: View, make: Make) -> Selections:
     return Selections(n, facts, {**sets, **budgets}, groups)
 
 
-def require_current(view: View, free_parts: tuple[str, ...] = ("machine",)) -> None:
-    """Require that searches, states and selections were made with the recipe's settings.
-
-    Args:
-        view: the run.
-        free_parts: parts of keys that may differ.
+def follow_selections(view: View, make: Make) -> None:
+    """Go through the steps of searches, states and selections.
 
     Raises:
-        UserError: nothing is selected yet, or something was made with other settings.
+        UserError: nothing is selected yet.
     """
     require_selected(view.run)
-    require_current_searches(view, free_parts)
-    planner = Planner(view.run.outputs, free_parts=free_parts)
-    make_states(view, planner)
-    with contextlib.suppress(NotKnownYet):  # the output that is missing is named below
-        make_selections(view, planner)
-    _refuse_new(view, planner)
+    make(list_search_steps(view.run, view.plugins))
+    make_states(view, make)
+    make_selections(view, make)
 
 
-def require_current_searches(view: View, free_parts: tuple[str, ...] = ("machine",)) -> None:
-    """Require that searches were made with the recipe's settings; see ``require_current``."""
-    planner = Planner(view.run.outputs, free_parts=free_parts)
-    planner(list_search_steps(view.run, view.plugins))
-    _refuse_new(view, planner)
-
-
-def _refuse_new(view: View, planner: Planner) -> None:
-    for name, reason in planner.new.items():
-        raise UserError(
-            f"{view.run.path / name}: was made with other settings or from other files"
-            f"{f' ({reason})' if reason else ''}; run the command without --only"
-        )
+def follow_arms(view: View, make: Make, experiments: Iterable[Experiment]) -> None:
+    """Go through the steps of trainings, audits and experiments."""
+    view.add(make(list_training_steps(view)))
+    view.add(make(list_audit_steps(view)))
+    for experiment in experiments:
+        for steps in experiment.steps(view):
+            view.add(make(steps))
 
 
 def _find_states(view: View, k: int) -> str:

@@ -12,11 +12,7 @@ from gapft_harness.stages.experiment.loading import (
     load_experiments,
 )
 from gapft_harness.stages.experiment.protocol import Experiment
-from gapft_harness.stages.experiment.stage import (
-    check_experiments,
-    require_finished_steps,
-    run_experiments,
-)
+from gapft_harness.stages.experiment.stage import check_experiments, run_experiments
 from gapft_harness.stages.experiment.view import View
 
 __all__ = [
@@ -28,6 +24,5 @@ __all__ = [
     "list_report_parts",
     "load_all_experiments",
     "load_experiments",
-    "require_finished_steps",
     "run_experiments",
 ]

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
-from gapft_harness.engine.planner import Planner
 from gapft_harness.run_directory import layout
 from gapft_harness.stages.context import Context, require_selected
 from gapft_harness.stages.experiment.loading import find_experiments
@@ -78,34 +77,3 @@ def _is_own(name: str) -> bool:
     if place.kind == layout.DECISIONS:
         return bool(place.experiment)
     return place.kind not in RUN_FOLDERS
-
-
-def require_finished_steps(context: Context) -> None:
-    """Check the content and the keys of all outputs of experiments, for a report.
-
-    The code of a plugin may have changed since: authors edit its part of the report. Without the
-    plugins of sampler and verifier only the contents are checked.
-
-    Raises:
-        UserError: output is missing, was changed, or was made with other settings.
-    """
-    run = context.run.outputs
-    needed = [
-        ("sampler", context.run.recipe.model.backend),
-        ("verifier", context.run.task["verifier"]),
-    ]
-    if not all(context.plugins.has(kind, name) for kind, name in needed):
-        for name in run.read_records():
-            run.path(name)
-        return
-    view = View(context.run, context.plugins, context.list_trainable_arms(), context.plugin_files)
-    planner = Planner(run, free_parts=("machine", "code"))
-    for experiment in find_experiments(context):
-        for steps in experiment.steps(view):
-            view.add(planner(steps))
-            for name, reason in planner.new.items():
-                raise UserError(
-                    f"{context.run.path / name}: does not exist, or was made with other settings "
-                    f"or from other files (experiments.{experiment.name}"
-                    f"{f': {reason}' if reason else ''}); gapft run --only experiments makes it"
-                )

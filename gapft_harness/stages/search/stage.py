@@ -339,12 +339,21 @@ def _require_same_searches(run: RunDirectory, steps: Sequence[Step]) -> None:
         )
 
 
-def list_search_steps(run: RunDirectory, plugins: Plugins) -> list[Step]:
-    """List the steps of a run's finished searches, as far as they are known without its data."""
+def list_search_steps(
+    run: RunDirectory, plugins: Plugins, problems: Mapping[Split, Any] | None = None
+) -> list[Step]:
+    """List the steps of a run's finished searches.
+
+    Args:
+        run: the run.
+        plugins: the loaded plugins.
+        problems: what ``hash_problems`` returned for each split whose data are known.
+    """
     if not (splits := find_searched_splits(run)):
         return []
     builder = build_decoder(run.recipe, run.task, {}, run.path, plugins, ())
-    return [build_search_step(builder, split, NOT_HERE) for split in splits]
+    known = problems or {}
+    return [build_search_step(builder, split, known.get(split, NOT_HERE)) for split in splits]
 
 
 def find_searched_splits(run: RunDirectory) -> list[Split]:

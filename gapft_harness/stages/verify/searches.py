@@ -12,7 +12,7 @@ from gapft_harness.core.errors import GapftError, describe_error
 from gapft_harness.core.records import GREEDY
 from gapft_harness.core.streams import SampleStreams
 from gapft_harness.core.weights import WEIGHTS
-from gapft_harness.engine.outputs import NOT_HERE, Output
+from gapft_harness.engine.outputs import Output
 from gapft_harness.engine.run import RECORDS
 from gapft_harness.engine.step import Step
 from gapft_harness.hooks.manager import Plugins
@@ -27,10 +27,9 @@ from gapft_harness.run_directory.directory import (
 from gapft_harness.run_directory.parquet import read_ids
 from gapft_harness.run_directory.recorded import ImportFacts, read_source
 from gapft_harness.run_directory.tables import read_problems
-from gapft_harness.stages.decode import build_decoder
 from gapft_harness.stages.integrity.differences import Differences, compare_ids, compare_values
 from gapft_harness.stages.search.data import check_splits, hash_problems
-from gapft_harness.stages.search.stage import build_search_step, find_searched_splits
+from gapft_harness.stages.search.stage import find_searched_splits
 from gapft_harness.stages.verify.judging import ExpectedResponses, TableJudge
 
 #: The place of the task, in messages.
@@ -78,20 +77,6 @@ def _compare_with_recipe(task: Mapping[str, Any], recipe: Recipe) -> Iterator[st
     params = recipe.add_think_end_token(recipe.verifier.params)
     where = f"{_TASK}, verifier_params"
     yield from compare_values(where, task["verifier_params"], params, "the recipe has")
-
-
-def list_steps(run: RunDirectory, problems: Mapping[str, Any], plugins: Plugins) -> list[Step]:
-    """List the steps of a run's searches.
-
-    Args:
-        run: the run.
-        problems: what ``check_task`` returned.
-        plugins: the loaded plugins.
-    """
-    if not (splits := find_searched_splits(run)):
-        return []
-    builder = build_decoder(run.recipe, run.task, {}, run.path, plugins, ())
-    return [build_search_step(builder, split, problems.get(split, NOT_HERE)) for split in splits]
 
 
 def check_search(run: RunDirectory, judge: TableJudge, step: Step, output: Output) -> Iterator[str]:

@@ -25,7 +25,11 @@ from gapft_harness.run_directory.recorded import TRAINED_AS, read_training
 from gapft_harness.stages.decode import decode
 from gapft_harness.stages.experiment import Experiment, View, load_experiments
 from gapft_harness.stages.integrity.differences import Differences, compare_ids
-from gapft_harness.stages.search.stage import find_searched_splits, search_split
+from gapft_harness.stages.search.stage import (
+    find_searched_splits,
+    list_search_steps,
+    search_split,
+)
 from gapft_harness.stages.steps import (
     list_audit_steps,
     list_training_steps,
@@ -35,7 +39,7 @@ from gapft_harness.stages.steps import (
 from gapft_harness.stages.train.job import train
 from gapft_harness.stages.verify.arms import check_adapter, check_common_facts
 from gapft_harness.stages.verify.judging import ExpectedResponses, TableJudge
-from gapft_harness.stages.verify.searches import check_search, list_steps
+from gapft_harness.stages.verify.searches import check_search
 
 
 def check_steps(
@@ -59,7 +63,7 @@ def check_steps(
     checker = build_checker(run, plugins, judge)
     arms = [arm for arm in list_arms(run.recipe) if run.has(layout.selection_path(arm))]
     view = View(run, plugins, arms, plugin_files)
-    steps = findings.try_reading("search", lambda: list_steps(run, problems, plugins))
+    steps = findings.try_reading("search", lambda: list_search_steps(run, plugins, problems))
     view.add(checker(steps or ()))
     _check_selections(view, checker, findings)
     trained = [arm for arm in arms if run.has(layout.adapter_path(arm))]
