@@ -109,7 +109,7 @@ def test_rejects_wrong_settings(run: BaseRun, setting: str) -> None:
 
 
 def test_docs_quote_the_example_file() -> None:
-    page = (ROOT / "docs/experiments.md").read_text()
+    page = (ROOT / "docs/plugins.md").read_text()
     quoted = re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
     assert len(quoted) >= 4
     assert [block for block in quoted if block not in FILE.read_text()] == []

@@ -312,16 +312,6 @@ def test_replicates_are_not_control_steps() -> None:
     assert steps[0] == [["gapft", "gold"], ["depth_0", "depth_1", "depth_2"]]
 
 
-def test_rejects_unknown_setting() -> None:
-    content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
-    recipe = check_recipe(
-        {**content, "conditions": SHARES, "experiments": {"randomized_inclusion": {"draws": 1}}},
-        "test",
-    )
-    with pytest.raises(UserError, match=r"'experiments\.randomized_inclusion\.draws'"):
-        load_experiments(recipe, load_plugins())
-
-
 OF_LLAMA = {f"controls/llama-{task}": f"paper/llama-{task}" for task in ("logiqa", "reclor")}
 OF_OLDER = {f"{name}-core": base for name, base in OF_LLAMA.items()}
 OF_LLAMA["controls/llama-reclor-core-added"] = "paper/llama-reclor"

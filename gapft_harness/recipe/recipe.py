@@ -102,7 +102,7 @@ class Recipe(RecipeSection):
     conditions: Conditions = Field(
         {name: Condition(selector=name) for name in _DEFAULT_SELECTORS},
         description="the conditions to train and compare: names of selectors, or names with "
-        "[settings](recipes.md#conditions)",
+        "[settings](run.md#conditions)",
     )
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(
         (13, 21, 73), min_length=1, description="selection and training seeds"
@@ -123,7 +123,7 @@ class Recipe(RecipeSection):
         default_factory=dict,
         description="figures that a paper prints for this run, by its tables; the search is "
         "compared with them before anything is trained: see "
-        "[its section](recipes.md#figures-that-a-paper-prints)",
+        "[its section](paper.md#printed-figures)",
         examples=[{"Table 1": {"pool.recovered@8": 3190, "gapft.pass_at_1": 62.59}}],
     )
     notes: tuple[str, ...] = Field(
