@@ -45,13 +45,13 @@ def test_dry_run_counts_the_steps(run: BaseRun) -> None:
     assert f"{NAME}: 5 in the run" in done.stdout
 
 
-def test_results_match_sealed_tables(run: BaseRun) -> None:
+def test_results_match_tables(run: BaseRun) -> None:
     tables = {"learned": ("selections", "response_ids"), "given": ("decisions", "token_ids")}
     results = read_json(run.path / "report/results.json")[NAME]
     for row in (row for row in results if row["condition"] != "source"):
         table, column = tables[row["answers"]]
-        sealed = read_rows(run.path / table / f"{row['condition']}-seed{row['seed']}.parquet")
-        lengths = [len(entry[column]) for entry in sealed]
+        rows = read_rows(run.path / table / f"{row['condition']}-seed{row['seed']}.parquet")
+        lengths = [len(entry[column]) for entry in rows]
         assert row["median"] == median(lengths)
         assert row["long"] == sum(length >= 6 for length in lengths) / len(lengths)
 

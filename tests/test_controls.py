@@ -124,7 +124,7 @@ def test_verify_accepts_the_run(finished_run: ChangingLetters) -> None:
         ("full_pool", None, ["whole again"]),
     ],
 )
-def test_pairs_match_sealed_decisions(
+def test_pairs_match_decisions(
     finished_run: ChangingLetters,
     tables: Tables,
     control: str,
@@ -208,7 +208,7 @@ def test_shared_core_is_kept_in_every_condition(finished_run: ChangingLetters) -
 
 
 def test_reports_unmatched_training_sets(finished_run: ChangingLetters, tmp_path: Path) -> None:
-    """Put other sealed sets in place of some: half of GapFT's slots, and none of the core."""
+    """Put other sets in place of some: half of GapFT's slots, and none of the core."""
     run = tmp_path / "run"
     shutil.copytree(finished_run.folder / "r", run)
     arms = [Arm(name, 13) for name in ("gapft", "gold", *CORE)]

@@ -203,7 +203,7 @@ def test_weights_changed_everywhere_contradict_decisions(run: BaseRun) -> None:
 
 
 def test_unfinished_search_is_not_recorded(run_at: Callable[..., BaseRun]) -> None:
-    """A table exists before its split is sealed, and stays if the command is killed."""
+    """A table exists before its split is recorded, and stays if the command is killed."""
     run = run_at("searched")
     change_run(run.path, lambda content: content.update(outputs={}))
     report = verify(run.path, run.plugins)

@@ -224,7 +224,7 @@ def _find_different_setting(recipe: Mapping[str, Any], figure: PublishedValue) -
 
 
 def measure_search(run_path: Path, recipe: Mapping[str, Any], split: str) -> list[PublishedValue]:
-    """Return a split's printed figures with the values of its sealed search."""
+    """Return a split's printed figures with the values of its search."""
     figures = [figure for figure in list_published(recipe) if figure.subject == split]
     if all(figure.reason for figure in figures):
         return figures
