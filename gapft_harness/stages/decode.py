@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from gapft_harness.core.identities import content_hash
 from gapft_harness.core.records import SOURCE, Adapter, Arm, Decoding
@@ -51,6 +51,9 @@ from gapft_harness.stages.integrity.same_search import require_same_source
 
 #: What sampler and verifier depend on besides the recipe: parts of their descriptions, by kind.
 Machine = Mapping[str, Mapping[str, Any]]
+
+#: The key of the description of the machine in ``Context.cache``.
+MACHINE: Final = "machine"
 
 
 def describe_machine(
@@ -91,6 +94,7 @@ def build_decoder(
     plugins: Plugins,
     plugin_files: Sequence[str],
     executor: Executor | None = None,
+    machine: Machine | None = None,
 ) -> DecodeBuilder:
     """Build the builder of a run's decodes.
 
@@ -103,20 +107,12 @@ def build_decoder(
         plugin_files: files given by ``--plugin``.
         executor: runs the decodes; one that chooses the machines describes them. None if the
             decodes are only planned or checked.
+        machine: the description of the machine, if it is known. Otherwise the verifier is created
+            for it, with its sandbox if it has one.
     """
-    backend, machine = recipe.model.backend, dict[str, dict[str, Any]]()
-    entry = plugins.get("executor", recipe.executor.name)
-    if executor is None or entry.require_traits(ExecutorTraits).by_workers:
-        machine = _describe_machine(plugins, backend, task)
-    else:
-        job = Job.of(
-            "describe the machine",
-            describe_machine,
-            backend=backend,
-            task=dict(task),
-            plugin_files=list(plugin_files),
-        )
-        (machine,) = executor.run([job], lambda *_, **__: None)
+    backend = recipe.model.backend
+    if machine is None:
+        machine = _ask_machine(recipe, task, plugins, plugin_files, executor)
     has_own_process = plugins.has("sampler", backend) and (
         plugins.get("sampler", backend).require_traits(SamplerTraits).own_process
     )
@@ -126,6 +122,28 @@ def build_decoder(
         "run": str(run.resolve()),
     }
     return DecodeBuilder(recipe, task, source, plugins, machine, operational, has_own_process)
+
+
+def _ask_machine(
+    recipe: Recipe,
+    task: Mapping[str, Any],
+    plugins: Plugins,
+    plugin_files: Sequence[str],
+    executor: Executor | None,
+) -> Machine:
+    """Describe the machine of the jobs; an executor that chooses the machines asks one."""
+    backend, entry = recipe.model.backend, plugins.get("executor", recipe.executor.name)
+    if executor is None or entry.require_traits(ExecutorTraits).by_workers:
+        return _describe_machine(plugins, backend, task)
+    job = Job.of(
+        "describe the machine",
+        describe_machine,
+        backend=backend,
+        task=dict(task),
+        plugin_files=list(plugin_files),
+    )
+    (machine,) = executor.run([job], lambda *_, **__: None)
+    return machine
 
 
 @dataclass(frozen=True)

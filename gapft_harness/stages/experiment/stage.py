@@ -40,8 +40,8 @@ def check_experiments(context: Context, arms: Iterable[Arm]) -> None:
 
 def build_view(context: Context) -> View:
     """Build the view of a run's arms for experiments whose steps run."""
-    arms = context.list_trainable_arms()
-    return View(context.run, context.plugins, arms, context.plugin_files, context.executor)
+    arms, files = context.list_trainable_arms(), context.plugin_files
+    return View(context.run, context.plugins, arms, files, context.executor, context.cache)
 
 
 def run_experiments(context: Context) -> None:

@@ -20,7 +20,7 @@ from gapft_harness.engine.outputs import NOT_HERE, Output
 from gapft_harness.engine.planner import Planner
 from gapft_harness.engine.step import Step
 from gapft_harness.engine.store import Store
-from gapft_harness.hooks.manager import Plugins, load_plugins
+from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import Job, ReportProgress, SamplerSettings, report_nothing
 from gapft_harness.lm_eval_bridge.samplers.endings import format_ignored_entries
 from gapft_harness.recipe.reading import check_recipe
@@ -40,7 +40,7 @@ from gapft_harness.run_directory.recipe_changes import list_differences, list_se
 from gapft_harness.run_directory.recorded import read_judges, read_searches
 from gapft_harness.run_directory.tables import write_problems
 from gapft_harness.stages.context import Context, is_selected
-from gapft_harness.stages.decode import DecodeBuilder, build_decoder
+from gapft_harness.stages.decode import MACHINE, DecodeBuilder, build_decoder
 from gapft_harness.stages.descriptions import select_reported_model
 from gapft_harness.stages.generation.chunks import (
     DecodePhase,
@@ -173,7 +173,7 @@ def search_split(
         if hash_problems(members) != problems:
             raise UserError(f"{split}: its problems have just changed; run the same command again")
         if logs is not None:
-            path = output.with_name("responses.jsonl")
+            path = output.with_name(".responses.jsonl")  # hidden: the store does not keep it
             log_facts = record_responses(checked, path, split, members, task, plugin_files)
             settings = build_search_settings(checked, split, path)
     except UserError:
@@ -281,18 +281,19 @@ def run_search_stage(context: Context) -> None:
     """
     data = read_data(context)
     run, task = context.run, _describe_task(context, data)
+    plugins, files, executor = context.plugins, context.plugin_files, context.executor
+    builder = build_decoder(run.recipe, task, {}, run.path, plugins, files, executor)
+    context.cache[MACHINE] = builder.machine
     problems = {split: data["splits"][split] for split in context.splits}
-    steps, runner = _build_steps(context, task, problems), build_runner(context)
+    paths = context.include_paths
+    steps, runner = _build_steps(builder, problems, paths), build_runner(context)
     if missing := runner.list_missing(steps):
-        source: Mapping[str, Any] = {}
         if any(map(needs_model, missing)):
-            source = _ask_model(context)
-            steps = _build_steps(context, task, problems, source)
+            builder = replace(builder, source=_ask_model(context))
+            steps = _build_steps(builder, problems, paths)
             missing = runner.list_missing(steps)
         others = [split for split in find_searched_splits(run) if split not in problems]
-        _require_same_searches(
-            run, _build_steps(context, task, dict.fromkeys(others, NOT_HERE), source)
-        )
+        _require_same_searches(run, _build_steps(builder, dict.fromkeys(others, NOT_HERE), paths))
         _require_rules(context, steps[0], [step.name for step in missing])
         _search_shares(context, missing)
     for step in steps:
@@ -315,16 +316,11 @@ def needs_model(step: Step) -> bool:
 
 
 def _build_steps(
-    context: Context,
-    task: Mapping[str, Any],
-    problems: Mapping[str, Any],
-    source: Mapping[str, Any] | None = None,
+    builder: DecodeBuilder, problems: Mapping[str, Any], include_paths: Sequence[str]
 ) -> list[Step]:
-    run = context.run
-    plugins, files, executor = context.plugins, context.plugin_files, context.executor
-    builder = build_decoder(run.recipe, task, source or {}, run.path, plugins, files, executor)
-    paths = [str(path) for path in context.include_paths]
-    return [build_search_step(builder, split, item, paths) for split, item in problems.items()]
+    return [
+        build_search_step(builder, split, item, include_paths) for split, item in problems.items()
+    ]
 
 
 def _require_same_searches(run: RunDirectory, steps: Sequence[Step]) -> None:
@@ -336,23 +332,6 @@ def _require_same_searches(run: RunDirectory, steps: Sequence[Step]) -> None:
             f"{name}: was searched with other settings or another model ({reason}); all splits "
             "need the same: restore them, or search all splits again (without --split)"
         )
-
-
-def list_search_steps(
-    run: RunDirectory, plugins: Plugins, problems: Mapping[Split, Any] | None = None
-) -> list[Step]:
-    """List the steps of a run's finished searches.
-
-    Args:
-        run: the run.
-        plugins: the loaded plugins.
-        problems: what ``hash_problems`` returned for each split whose data are known.
-    """
-    if not (splits := find_searched_splits(run)):
-        return []
-    builder = build_decoder(run.recipe, run.task, {}, run.path, plugins, ())
-    known = problems or {}
-    return [build_search_step(builder, split, known.get(split, NOT_HERE)) for split in splits]
 
 
 def find_searched_splits(run: RunDirectory) -> list[Split]:
