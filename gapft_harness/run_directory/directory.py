@@ -96,7 +96,7 @@ class RunDirectory:
         Args:
             path: the run directory.
             recipe: the recipe of the command.
-            plugins: as for ``Recipe.build_search_identity``.
+            plugins: as for ``Recipe.build_identity``.
 
         Raises:
             UserError: the folder contains other files, or a run of another recipe.
