@@ -287,11 +287,12 @@ def run_search_stage(context: Context) -> None:
     problems = {split: data["splits"][split] for split in context.splits}
     paths = context.include_paths
     steps, runner = _build_steps(builder, problems, paths), build_runner(context)
-    if missing := runner.list_missing(steps):
-        if any(map(needs_model, missing)):
-            builder = replace(builder, source=_ask_model(context))
-            steps = _build_steps(builder, problems, paths)
-            missing = runner.list_missing(steps)
+    missing = runner.list_missing(steps)
+    if any(map(needs_model, missing)):
+        builder = replace(builder, source=_ask_model(context))
+        steps = _build_steps(builder, problems, paths)
+        missing = runner.list_missing(steps)
+    if missing:
         others = [split for split in find_searched_splits(run) if split not in problems]
         _require_same_searches(run, _build_steps(builder, dict.fromkeys(others, NOT_HERE), paths))
         _require_rules(context, steps[0], [step.name for step in missing])
