@@ -82,7 +82,9 @@ def build_search_step(
         include_paths: folders with task YAML.
     """
     recipe, task = builder.recipe, builder.task
-    settings = build_search_settings(recipe, split)
+    settings, logs = build_search_settings(recipe, split), describe_logs(recipe, split)
+    if logs is not None:  # what replays them does not report the model
+        builder = replace(builder, source={})
     sampler, verifier = builder.describe_sampler(settings), builder.verifier
     search = recipe.search.model_dump(mode="json", exclude={"max_gen_toks", "responses"})
     if split == CALIBRATION:
@@ -96,7 +98,7 @@ def build_search_step(
             "decoding": dict(task["decoding"]),
             "search": search,
             "episode": dict(task["episode"]),
-            "logs": describe_logs(recipe, split),
+            "logs": logs,
             "sampler": builder.select_settings("sampler", sampler),
             "verifier": builder.select_settings("verifier", verifier),
         },
