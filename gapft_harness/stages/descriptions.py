@@ -66,7 +66,7 @@ def describe_sampler(
         "start_tokens": settings.start_tokens,
     }
     if not plugins.has("sampler", settings.backend):
-        unknown = {"code": NOT_HERE, "arguments": NOT_HERE, "adapter": None}
+        unknown: dict[str, Any] = {"code": NOT_HERE, "arguments": NOT_HERE, "adapter": None}
         if adapter is not None:
             unknown["adapter"] = {"arm": NOT_HERE}
         return {**described, **unknown}, is_known
