@@ -10,7 +10,7 @@ import contextlib
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,6 +37,7 @@ from gapft_harness.stages.descriptions import (
     describe_sampler,
     describe_sampling_machine,
     describe_verifier,
+    require_described,
     select_reported_model,
 )
 from gapft_harness.stages.generation.chunks import (
@@ -47,7 +48,6 @@ from gapft_harness.stages.generation.chunks import (
     read_decoding,
 )
 from gapft_harness.stages.generation.generation import Decodes, generate_and_judge
-from gapft_harness.stages.integrity.same_search import require_same_source
 
 #: What sampler and verifier depend on besides the recipe: parts of their descriptions, by kind.
 Machine = Mapping[str, Mapping[str, Any]]
@@ -234,7 +234,6 @@ class DecodeBuilder:
                 "sampler_settings": asdict(settings),
                 "verifier_params": self.task["verifier_params"],
                 "arm": [arm.condition, arm.seed],
-                "source": dict(self.source),
             },
             verb=verb,
             own_process=self.own_process,
@@ -286,7 +285,6 @@ def decode(
     sampler_settings: Mapping[str, Any],
     verifier_params: Mapping[str, Any],
     arm: Sequence[Any],
-    source: Mapping[str, Any],
     plugin_files: Sequence[str],
     store: str,
     run: str,
@@ -312,7 +310,6 @@ def decode(
         sampler_settings: the fields of the ``SamplerSettings``.
         verifier_params: the verifier's parameters.
         arm: condition and seed.
-        source: the description of the model that the search used.
         plugin_files: files given by ``--plugin``.
         store: the folder of the store.
         run: the run directory that responses are generated for.
@@ -338,12 +335,6 @@ def decode(
         sampler_parts = dict(described["sampler"])
         if scale != 1:
             sampler_parts["scale"] = scale
-
-        def require_model(model: Mapping[str, Any]) -> None:
-            # a stored description may have another path
-            known = {**model, "pretrained": source.get("pretrained")}
-            require_same_source(source, known, Arm(*arm).name)
-
         return generate_and_judge(
             Decodes(
                 sampler_parts,
@@ -361,7 +352,9 @@ def decode(
             load_sampler=lambda: plugins.create_sampler(
                 SamplerSettings(**sampler_settings), loaded
             ),
-            require_same_model=require_model,
+            require_same_model=partial(
+                require_described, described=sampler_parts, name=Arm(*arm).name
+            ),
             judge=plugins.create_verifier(verifier["name"], verifier_params),
             progress=progress,
         )

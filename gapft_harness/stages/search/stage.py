@@ -41,7 +41,7 @@ from gapft_harness.run_directory.recorded import read_judges, read_searches
 from gapft_harness.run_directory.tables import write_problems
 from gapft_harness.stages.context import Context, is_selected
 from gapft_harness.stages.decode import MACHINE, DecodeBuilder, build_decoder
-from gapft_harness.stages.descriptions import select_reported_model
+from gapft_harness.stages.descriptions import require_described
 from gapft_harness.stages.generation.chunks import (
     DecodePhase,
     build_deployment_decoding,
@@ -191,7 +191,7 @@ def search_split(
         store=Store(Path(store)),
         run=run,
         load_sampler=lambda: plugins.create_sampler(settings, None),
-        require_same_model=partial(_require_described, described=described["sampler"]),
+        require_same_model=partial(require_described, described=described["sampler"], name=split),
         judge=judge,
         progress=progress,
         build_extra=lambda source: {
@@ -223,17 +223,6 @@ def build_decodes(
         episode["executions"],
         logs,
     )
-
-
-def _require_described(source: Mapping[str, Any], described: Mapping[str, Any]) -> None:
-    """Require that a loaded model reports what its description for keys has."""
-    expected, reported = described["model"].get("reported"), select_reported_model(source)
-    if isinstance(expected, Mapping) and expected != NOT_HERE and dict(expected) != reported:
-        lines = list_differences(dict(expected), reported)
-        raise UserError(
-            f"the model is not the one that was searched before: {'; '.join(lines)}; restore it, "
-            "or use another --run-dir"
-        )
 
 
 def _describe_log_model(source: Mapping[str, Any]) -> dict[str, Any]:
