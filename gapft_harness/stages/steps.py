@@ -15,7 +15,6 @@ from gapft_harness.engine.step import Step
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, list_arms
 from gapft_harness.run_directory.recorded import read_source
-from gapft_harness.stages.context import require_selected
 from gapft_harness.stages.experiment import Experiment
 from gapft_harness.stages.experiment.view import View
 from gapft_harness.stages.generation.chunks import read_decoding
@@ -122,12 +121,7 @@ def make_selections(view: View, make: Make) -> Selections:
 
 
 def follow_selections(view: View, make: Make) -> None:
-    """Go through the steps of searches, states and selections.
-
-    Raises:
-        UserError: nothing is selected yet.
-    """
-    require_selected(view.run)
+    """Go through the steps of searches, states and selections."""
     make(list_search_steps(view))
     make_states(view, make)
     make_selections(view, make)
