@@ -146,13 +146,13 @@ def select(
         UserError: the pool is too small for n or for the replay.
         PluginError: the selector broke its contract.
     """
-    function, entry = load_plugins(plugin_files).find_selector(selector)
+    entry = load_plugins(plugin_files).get("selector", selector)
     tables = (problems, responses, states)
     stamps = tuple((s.st_ino, s.st_size, s.st_mtime_ns) for s in map(Path.stat, tables))
     window = None if k is None else (0, k)
     pool = _read_pool(tables, context, max_gen_toks, window, stamps)
     chosen = build_training_set(
-        partial(function, **arguments), entry, pool, n, replay, Arm(condition, seed)
+        partial(entry.value, **arguments), entry, pool, n, replay, Arm(condition, seed)
     )
     write_examples(output, chosen.examples)
     return chosen.build_facts()
