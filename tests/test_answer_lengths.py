@@ -45,13 +45,13 @@ def test_dry_run_counts_the_steps(run: BaseRun) -> None:
     assert f"{NAME}: 5 in the run" in done.stdout
 
 
-def test_results_match_sealed_tables(run: BaseRun) -> None:
+def test_results_match_tables(run: BaseRun) -> None:
     tables = {"learned": ("selections", "response_ids"), "given": ("decisions", "token_ids")}
     results = read_json(run.path / "report/results.json")[NAME]
     for row in (row for row in results if row["condition"] != "source"):
         table, column = tables[row["answers"]]
-        sealed = read_rows(run.path / table / f"{row['condition']}-seed{row['seed']}.parquet")
-        lengths = [len(entry[column]) for entry in sealed]
+        rows = read_rows(run.path / table / f"{row['condition']}-seed{row['seed']}.parquet")
+        lengths = [len(entry[column]) for entry in rows]
         assert row["median"] == median(lengths)
         assert row["long"] == sum(length >= 6 for length in lengths) / len(lengths)
 
@@ -109,7 +109,7 @@ def test_rejects_wrong_settings(run: BaseRun, setting: str) -> None:
 
 
 def test_docs_quote_the_example_file() -> None:
-    page = (ROOT / "docs/experiments.md").read_text()
+    page = (ROOT / "docs/plugins.md").read_text()
     quoted = re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
     assert len(quoted) >= 4
     assert [block for block in quoted if block not in FILE.read_text()] == []

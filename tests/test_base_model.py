@@ -14,7 +14,7 @@ _FILE = re.compile(r"```\w+ title=(\S+)\n(.*?)```", re.DOTALL)
 
 
 def test_documented_base_model_task_runs(tmp_path: Path) -> None:
-    for page in ("your-model-and-data", "tasks"):
+    for page in ("run", "tasks"):
         for name, content in _FILE.findall((ROOT / "docs" / f"{page}.md").read_text()):
             (tmp_path / name).write_text(content)
     write_byte_llama(tmp_path / "model")

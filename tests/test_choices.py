@@ -1,4 +1,4 @@
-"""Values of recipe keys in docs/choices.md match the paper's recipes."""
+"""Values of recipe keys in docs/paper.md match the paper's recipes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ ROOT = Path(__file__).parents[1]
 
 
 def read_sections() -> dict[str, list[list[str]]]:
-    """Return the table rows of each section, as lists of cells."""
-    text = (ROOT / "docs" / "choices.md").read_text("utf-8")
+    """Return the table rows of each subsection on what the paper leaves open, as cells."""
+    page = (ROOT / "docs" / "paper.md").read_text("utf-8")
+    text = page.partition("\n## What the paper leaves open\n")[2]
     tables = {}
-    for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+    for part in re.split(r"^### ", text, flags=re.MULTILINE)[1:]:
         lines = [line for line in part.splitlines() if line.startswith("| ")]
         rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
         tables[part.splitlines()[0]] = rows[1:]

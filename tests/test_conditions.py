@@ -13,11 +13,8 @@ from hypothesis import strategies as st
 from gapft_harness.cli.options import Options
 from gapft_harness.cli.runs import resolve_recipe
 from gapft_harness.core.errors import UserError
-from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.recipe.called_plugins import check_names
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.stages.experiment import load_experiments
 from gapft_harness.stages.selection.choosing import count_condition_slots
 
 HALF = {"selector": "inclusion", "params": {"share": 0.5}}
@@ -76,32 +73,3 @@ def test_rejects_a_condition_for_which_nothing_is_recovered() -> None:
     parsed = build_recipe({"r": {"selector": "gapft", "n": "recovered"}})
     with pytest.raises(UserError, match=r"'conditions\.r\.n'"):
         count_condition_slots(parsed, lambda _: {"G": 3, "S": 0, "U": 1})
-
-
-@pytest.mark.parametrize(
-    ("condition", "expected"),
-    [
-        ({"k": 9}, "key 'conditions.a.k': must be at most search.k, which is 8"),
-        ({"k": 0}, "key 'conditions.a.k': .*greater than or equal to 1"),
-        ({"replay": 1}, "unknown key 'conditions.a.replay'"),
-        (
-            {"training": {"rnak": 4}},
-            "unknown key 'conditions.a.training.rnak'; did you mean .*rank",
-        ),
-        ({"training": {"rank": "4"}}, "key 'conditions.a.training.rank': .*found '4'"),
-        ({"training": {"start_tokens": 1}}, "'conditions.a.training': start_tokens is 1"),
-        ({"run": "x"}, "unknown key 'conditions.a.run'"),
-    ],
-)
-def test_rejects_invalid_condition_settings(condition: dict[str, Any], expected: str) -> None:
-    with pytest.raises(UserError, match=expected):
-        build_recipe({"a": {"selector": "gapft", **condition}})
-
-
-def test_rejects_n_for_references_and_differing_controls() -> None:
-    with pytest.raises(UserError, match=r"conditions\.r\.n': selector 'all_verified'"):
-        check_names(build_recipe({"r": {"selector": "all_verified", "n": 4}}), load_plugins())
-    depth = {"selector": "search_depth", "params": {"k": 1}}
-    conditions = {"whole": depth, "depth": {**depth, "params": {"k": 4}, "k": 4}}
-    with pytest.raises(UserError, match=r"'whole' and 'depth' .*: k not set → 4"):
-        load_experiments(build_recipe(conditions, experiments={"search_depth": {}}), load_plugins())

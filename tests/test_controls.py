@@ -124,7 +124,7 @@ def test_verify_accepts_the_run(finished_run: ChangingLetters) -> None:
         ("full_pool", None, ["whole again"]),
     ],
 )
-def test_pairs_match_sealed_decisions(
+def test_pairs_match_decisions(
     finished_run: ChangingLetters,
     tables: Tables,
     control: str,
@@ -208,7 +208,7 @@ def test_shared_core_is_kept_in_every_condition(finished_run: ChangingLetters) -
 
 
 def test_reports_unmatched_training_sets(finished_run: ChangingLetters, tmp_path: Path) -> None:
-    """Put other sealed sets in place of some: half of GapFT's slots, and none of the core."""
+    """Put other sets in place of some: half of GapFT's slots, and none of the core."""
     run = tmp_path / "run"
     shutil.copytree(finished_run.folder / "r", run)
     arms = [Arm(name, 13) for name in ("gapft", "gold", *CORE)]
@@ -310,16 +310,6 @@ def test_replicates_are_not_control_steps() -> None:
         )
     assert steps[0] == steps[1]
     assert steps[0] == [["gapft", "gold"], ["depth_0", "depth_1", "depth_2"]]
-
-
-def test_rejects_unknown_setting() -> None:
-    content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
-    recipe = check_recipe(
-        {**content, "conditions": SHARES, "experiments": {"randomized_inclusion": {"draws": 1}}},
-        "test",
-    )
-    with pytest.raises(UserError, match=r"'experiments\.randomized_inclusion\.draws'"):
-        load_experiments(recipe, load_plugins())
 
 
 OF_LLAMA = {f"controls/llama-{task}": f"paper/llama-{task}" for task in ("logiqa", "reclor")}

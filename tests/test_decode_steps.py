@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,6 @@ from gapft_harness.stages.verify.steps import build_checker, check_decodes
 from tests.kit.plugins import build_plugin
 from tests.kit.recording_run import InProcessExecutor
 from tests.kit.records import read_records, record_again, record_files
-from tests.kit.tampering import change_rows
 
 ARMS = (Arm("gapft", 13), Arm("uniform", 13))
 
@@ -324,55 +322,6 @@ def test_timeout_stays_in_its_run(written: Written) -> None:
     assert read_statuses(other, table) == ["pass"] * 3
     findings = written.verify(run)
     assert [line for line in findings.differences if "counting" not in line] == []
-
-
-def forge_rows(column: str, value: Any) -> Callable[[RunDirectory], object]:
-    def change(rows: list[dict[str, Any]]) -> None:
-        rows[0][column] = value
-
-    return lambda run: change_rows(run.path, "decisions/gapft-seed13.parquet", change)
-
-
-def drop_row(run: RunDirectory) -> None:
-    change_rows(run.path, "decisions/gapft-seed13.parquet", lambda rows: rows.pop())
-
-
-def forge_result(run: RunDirectory) -> None:
-    path = run.path / "counting/gapft-seed13.json"
-    path.chmod(0o644)
-    path.write_text('{"examples": 3}')
-    record_again(run.path, "counting/gapft-seed13.json")
-
-
-def exchange_adapters(run: RunDirectory) -> None:
-    folders = [run.path / layout.adapter_path(arm) for arm in ARMS]
-    texts = [(folder / "adapter_model.safetensors").read_text() for folder in folders]
-    for folder, text in zip(folders, reversed(texts), strict=True):
-        (folder / "adapter_model.safetensors").write_text(text)
-    record_again(run.path, *(layout.adapter_path(arm) for arm in ARMS))
-
-
-@pytest.mark.parametrize(
-    "forge",
-    [
-        forge_rows("status", "fail"),
-        forge_rows("seed", 7),
-        forge_rows("problem_id", "p2"),
-        forge_rows("index", 0),
-        drop_row,
-        forge_result,
-        exchange_adapters,
-    ],
-)
-def test_forgeries_are_differences(
-    written: Written, forge: Callable[[RunDirectory], object]
-) -> None:
-    run = written.write()
-    written.finish(run)
-    copy = RunDirectory.open(shutil.copytree(run.path, written.folder / "copies/run"))
-    assert written.verify(copy).differences == []
-    forge(copy)
-    assert any("gapft-seed13" in line for line in written.verify(copy).differences)
 
 
 def test_missing_outputs_are_no_differences(written: Written) -> None:

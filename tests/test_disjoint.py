@@ -1,4 +1,4 @@
-"""Pool and audit share no problem, before generation and when they are sealed."""
+"""Pool and audit share no problem, before generation and when they are recorded."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def task(tmp_path: Path) -> LettersTask:
 
 
 def copy_prompt(run: RunDirectory) -> None:
-    """Copy an audit problem's prompt to a pool problem, and seal the table again."""
+    """Copy an audit problem's prompt to a pool problem, and record the table again."""
     path = run.path / "pool/problems.parquet"
     rows = read_rows(path)
     rows[0]["prompt"] = read_rows(run.path / "audit/problems.parquet")[0]["prompt"]

@@ -1,9 +1,11 @@
-"""The pages of recipe keys and of commands are current, and links between pages are valid."""
+"""The generated page is current, and links between pages are valid."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+
+import typer.main
 
 from gapft_harness.cli import reference
 from gapft_harness.cli.main import app
@@ -22,9 +24,30 @@ def test_generated_page_is_current() -> None:
     assert reference.PAGE.read_text("utf-8") == reference.build_page()
 
 
-def test_page_of_commands_has_every_command() -> None:
-    headings = re.findall(r"^## gapft (\w+)$", (DOCS / "command-line.md").read_text(), re.M)
-    assert headings == [command.name for command in app.registered_commands]
+def test_table_of_commands_has_every_command() -> None:
+    rows = re.findall(r"^\| `gapft (\w+)` \|", (DOCS / "run.md").read_text(), re.MULTILINE)
+    assert rows == [command.name for command in app.registered_commands]
+
+
+#: A command with its options, up to the end of the line or of the code.
+COMMAND = re.compile(r"(?<![\w/.-])gapft ([a-z]+)((?:[^`\n|&#\\]|\\\n)*)")
+
+
+def test_documented_options_exist() -> None:
+    """CHANGELOG names options that were removed."""
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    unknown, count = [], 0
+    for page in PAGES:
+        for name, words in COMMAND.findall(page.read_text()) if page.stem != "CHANGELOG" else ():
+            if name not in commands:
+                assert not words.lstrip().startswith("-"), (page, name)
+                continue
+            options = {"--help"}.union(*(parameter.opts for parameter in commands[name].params))
+            given = re.findall(r"(?<!\S)--[a-z][\w-]*", words)
+            count += len(given)
+            unknown += [f"{page.name}: gapft {name} {o}" for o in given if o not in options]
+    assert unknown == []
+    assert count > 80
 
 
 def test_document_links_exist() -> None:
@@ -33,4 +56,20 @@ def test_document_links_exist() -> None:
         for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
             if "://" not in target and not (page.parent / target).exists():
                 broken.append(f"{page.name}: {target}")
+    assert broken == []
+
+
+def list_anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+def test_document_anchors_exist() -> None:
+    broken = []
+    for page in PAGES:
+        for name, anchor in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", page.read_text()):
+            target = page.parent / name if name else page
+            if "://" not in name and anchor not in list_anchors(target):
+                broken.append(f"{page.name}: {name}#{anchor}")
     assert broken == []

@@ -69,11 +69,6 @@ def test_conditions_with_own_settings_have_their_own_line() -> None:
     assert "n = " not in conditions["all_verified"], "only the search can count its slots"
 
 
-def test_rejects_too_few_examples_for_update_groups() -> None:
-    with pytest.raises(UserError, match=r"update_groups is 64, but .* is only 50, less than one"):
-        read_budget("budget.n=30", "budget.replay=20")
-
-
 def test_describes_code_recipe_without_model_or_data(tmp_path: Path) -> None:
     done = gapft(
         *("run", "paper/qwen-coder-livecodebench", "--dry-run"),

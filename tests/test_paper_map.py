@@ -1,9 +1,10 @@
-"""The map from the paper to recipes, and the documented commands with the budgets of Table 5."""
+"""The map from the paper to recipes in docs/paper.md, and the recipes' budgets of Table 5."""
 
 from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -19,14 +20,13 @@ from gapft_harness.recipe.bundled import list_bundled_recipes, list_bundled_stud
 from gapft_harness.recipe.reading import load_recipe
 from gapft_harness.report.reading.audits import VALID, OtherRule
 from gapft_harness.report.reading.inputs import PASS, LoadedPart, ReportInputs
-from gapft_harness.report.reading.published import list_published
 from gapft_harness.study.recipe import read_study
 from gapft_harness.training.groups import Group
 from tests.kit.report_tables import build_results, find_row
 from tests.report import planted
 
-ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs/recipes.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[1] / "docs" / "paper.md").read_text("utf-8")
+MAP = PAGE.partition("\n## Recipes of tables and figures\n")[2].partition("\n### ")[0]
 
 #: Table 5: the recipe, n, N and J.
 BUDGETS = [
@@ -45,15 +45,24 @@ BUDGETS = [
 ]
 
 
-def find_commands() -> set[str]:
-    """Return the arguments of every ``gapft run`` in the table."""
-    text = PAGE.partition("\n## The paper's tables and figures\n")[2].partition("\n## ")[0]
-    return set(re.findall(r"`gapft run (.*?)`", text))
+def read_map() -> dict[str, list[str]]:
+    """Return the recipes and studies of each table, figure, section or appendix, with options."""
+    places: dict[str, list[str]] = {}
+    for line in MAP.splitlines():
+        if line.startswith("| ") and "`" in line:
+            first, full, small, _ = line.strip("| ").split(" | ")
+            for place in re.findall(r"(?:Table|Figure|Section|Appendix) [\w.]+", first):
+                places.setdefault(place, []).extend(re.findall(r"`(.+?)`", full + small))
+    return places
 
 
-@pytest.mark.parametrize(
-    "command", sorted(find_commands() - {name for name, *_ in BUDGETS} - {*list_bundled_studies()})
-)
+def list_runs() -> list[str]:
+    """Return every recipe of the map with its options, without studies and those of Table 5."""
+    runs = {run for place in read_map().values() for run in place}
+    return sorted(runs - {name for name, *_ in BUDGETS} - {*list_bundled_studies()})
+
+
+@pytest.mark.parametrize("command", list_runs())
 def test_documented_runs_resolve(command: str) -> None:
     name, *options = shlex.split(command)
     assert name in list_bundled_recipes()
@@ -61,8 +70,40 @@ def test_documented_runs_resolve(command: str) -> None:
     assert "# conditions" in describe_dry_run(Options(name, overrides=options[1::2]), None)
 
 
-def test_bundled_studies_are_documented() -> None:
-    assert set(list_bundled_studies()) <= find_commands()
+def test_map_is_short() -> None:
+    assert len(MAP.splitlines()) <= 60
+
+
+def test_map_has_every_table_and_figure() -> None:
+    places = {f"Table {n}" for n in range(1, 15)} | {f"Figure {n}" for n in range(1, 7)}
+    places |= {"Section 4.2", "Appendix A", "Appendix B", "Appendix C"}
+    not_computed = {"Table 9", "Figure 1"}
+    assert {*read_map()} == places - not_computed
+    assert all(place in MAP for place in not_computed)
+
+
+def list_papers() -> dict[str, Iterable[str]]:
+    """Return the tables and figures of each recipe and study with a section ``paper``."""
+    papers: dict[str, Iterable[str]] = {
+        name: load_recipe(file).paper for name, file in list_bundled_recipes().items()
+    }
+    return papers | {name: read_study(name).paper for name in list_bundled_studies()}
+
+
+def test_map_names_every_recipe_with_a_paper_section() -> None:
+    """A row names the recipe itself, or a study that has it as a cell."""
+    places = read_map()
+    cells = {
+        name: {str(cell.recipe) for cell in read_study(name).cells.values()}
+        for name in list_bundled_studies()
+    }
+    missing = []
+    for name, paper in list_papers().items():
+        holders = {name, *(study for study, members in cells.items() if name in members)}
+        missing += [(name, place) for place in paper if not holders & {*places[place]}]
+        assert not paper or f"`{name}`" in MAP
+    assert missing == []
+    assert len([paper for paper in list_papers().values() if paper]) > 20
 
 
 @pytest.mark.parametrize(("name", "slots", "exposures", "steps"), BUDGETS)
@@ -71,46 +112,6 @@ def test_dry_run_prints_the_papers_budget(
 ) -> None:
     text = describe_dry_run(Options(name, overrides=[f"budget.n={slots}"]), None)
     assert f" n = {slots}; N = {exposures}; J = {steps}\n" in text
-
-
-def read_map() -> dict[str, str]:
-    """Return the row of each table or figure of the map."""
-    lines = (ROOT / "docs/paper-map.md").read_text("utf-8").splitlines()
-    rows = [line.strip("| ").split(" | ", 1) for line in lines if line.startswith("| ")]
-    return dict(rows[1:])
-
-
-def test_maps_every_table_and_figure() -> None:
-    expected = {f"Table {n}" for n in range(1, 15)} | {f"Figure {n}" for n in range(1, 7)}
-    expected |= {"Section 4.2", "Appendix A", "Appendix B", "Appendix C"}
-    assert expected == read_map().keys()
-
-
-def test_map_names_every_recipe_with_a_paper_section() -> None:
-    rows = read_map()
-    papers = {name: load_recipe(file).paper for name, file in list_bundled_recipes().items()}
-    papers |= {name: read_study(name).paper for name in list_bundled_studies()}
-    assert sum(map(len, papers.values())) > 50
-    for name, places in papers.items():
-        for place in places:
-            assert f"`{name}`" in rows[place], (place, name)
-
-
-def test_map_names_the_tables_of_compared_values() -> None:
-    rows = read_map()
-    for file in list_bundled_recipes().values():
-        for figure in list_published(load_recipe(file).model_dump(mode="json")):
-            assert f"`{figure.kind.table}`" in rows[figure.table], (file, figure)
-
-
-def test_documented_commands_are_in_the_map() -> None:
-    rows = read_map()
-    text = PAGE.partition("\n## The paper's tables and figures\n")[2].partition("\n## ")[0]
-    for line in text.splitlines():
-        place, *_ = re.findall(r"^\| ((?:Table|Figure|Appendix) \w+)", line) or [""]
-        cells = line.strip("| ").split(" | ")
-        for name in re.findall(r"`gapft run ([^` ]+)", cells[2]) if place else ():
-            assert f"`{name}`" in rows[place], (place, name)
 
 
 #: Figures of every quantity, by the numbers of the planted run.

@@ -1,4 +1,4 @@
-"""The figures of the page "A real model" are those of the tables beside it."""
+"""The figures of the study of a real model on the page Results are those of its tables."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_overrides_reach_nested_keys_and_are_checked(tmp_path: Path) -> None:
 def test_enable_thinking_is_a_template_argument() -> None:
     def identify(**args: Any) -> dict[str, Any]:
         model = {"args": {"pretrained": "m", **args}}
-        return check_recipe({**MINIMAL, "model": model}, "x").build_search_identity()
+        return check_recipe({**MINIMAL, "model": model}, "x").build_identity()
 
     on, off = (identify(enable_thinking=value) for value in (True, False))
     assert on["model"]["args"]["chat_template_args"] == {"enable_thinking": True}
@@ -66,7 +66,7 @@ def test_think_end_token_is_a_setting_of_the_verifier() -> None:
     args = {"pretrained": "m", "think_end_token": "</reason>"}
     recipe = check_recipe({**MINIMAL, "model": {"args": args}}, "x")
     assert "think_end_token" not in build_sampler_settings(recipe).model_args
-    assert recipe.build_search_identity()["model"]["args"] == args
+    assert recipe.build_identity()["model"]["args"] == args
     assert recipe.add_think_end_token({"rule": "a"}) == {
         "rule": "a",
         "think_end_token": "</reason>",
@@ -89,7 +89,7 @@ def test_identity_covers_only_scalings_pool_share(
 ) -> None:
     experiments = [{} if scaling is None else {"scaling": scaling} for scaling in (first, second)]
     identities = [
-        check_recipe({**MINIMAL, "experiments": section}, "x").build_search_identity()
+        check_recipe({**MINIMAL, "experiments": section}, "x").build_identity()
         for section in experiments
     ]
     assert (identities[0] == identities[1]) == same
@@ -118,13 +118,11 @@ def build_model_recipe(backend: str, **args: Any) -> Recipe:
 )
 def test_request_settings_do_not_change_identity(backend: str, args: dict[str, Any]) -> None:
     plain = build_model_recipe(backend)
-    assert (
-        build_model_recipe(backend, **args).build_search_identity() == plain.build_search_identity()
-    )
+    assert build_model_recipe(backend, **args).build_identity() == plain.build_identity()
     assert build_model_recipe(backend, **args) != plain
     assert (
-        build_model_recipe("hf", **args).build_search_identity()
-        != build_model_recipe("hf").build_search_identity()
+        build_model_recipe("hf", **args).build_identity()
+        != build_model_recipe("hf").build_identity()
     ), "hf has no such arguments"
 
 
@@ -144,8 +142,8 @@ def test_request_settings_do_not_change_identity(backend: str, args: dict[str, A
 )
 def test_sampling_settings_change_identity(backend: str, args: dict[str, Any]) -> None:
     assert (
-        build_model_recipe(backend, **args).build_search_identity()
-        != build_model_recipe(backend).build_search_identity()
+        build_model_recipe(backend, **args).build_identity()
+        != build_model_recipe(backend).build_identity()
     )
 
 

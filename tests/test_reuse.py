@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from gapft_harness.core.errors import UserError
@@ -29,13 +28,6 @@ def read_requests(task: LettersTask, name: str) -> list[tuple[str, int]]:
         return []
     calls = [call for call in task.log(name) if "id" in call]
     return [(call["id"], index) for call in calls for index in call["indices"]]
-
-
-def read_rows(run: RunDirectory, split: str = "pool") -> list[dict[str, Any]]:
-    records: list[dict[str, Any]] = pq.read_table(
-        run.path / f"{split}/responses.parquet"
-    ).to_pylist()
-    return records
 
 
 def search(task: LettersTask, name: str, **keys: Any) -> RunDirectory:

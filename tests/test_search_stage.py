@@ -1,4 +1,4 @@
-"""The search stage reads all data before it searches, and seals each finished split."""
+"""The search stage reads all data before it searches, and records each finished split."""
 
 from __future__ import annotations
 
@@ -46,10 +46,6 @@ class ReportsDone(InProcessExecutor):
             else super(ReportsDone, self).run([job], progress)[0]
             for job in jobs
         ]
-
-
-def read_requests(task: LettersTask) -> list[str]:
-    return [call["id"] for call in task.log("r") if "id" in call]
 
 
 @pytest.mark.thorough

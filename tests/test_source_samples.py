@@ -165,8 +165,8 @@ def read_results(folder: Path) -> dict[str, Any]:
     return content
 
 
-class Sealed:
-    """The sealed tables as dictionaries by problem."""
+class Tables:
+    """The tables as dictionaries by problem."""
 
     def __init__(self, folder: Path) -> None:
         def rows(table: str) -> list[dict[str, Any]]:
@@ -203,10 +203,10 @@ class Sealed:
         return Fraction(right, len(seeds) * len(self.gold))
 
 
-def test_stability_matches_sealed_verdicts(folder: Path) -> None:
-    results, sealed = read_results(folder), Sealed(folder)
-    sets = [{p: sealed.state(p, K * i, K * i + K) for p in sealed.gold} for i in range(SETS)]
-    failed = [p for p in sealed.gold if sets[0][p] != "G"]
+def test_stability_matches_verdicts(folder: Path) -> None:
+    results, recorded = read_results(folder), Tables(folder)
+    sets = [{p: recorded.state(p, K * i, K * i + K) for p in recorded.gold} for i in range(SETS)]
+    failed = [p for p in recorded.gold if sets[0][p] != "G"]
     (agreement,) = results["stability_agreement"]
     assert agreement["source_failures"] == len(failed)
     changing = [p for p in failed if len({states[p] for states in sets}) == 2]
@@ -226,37 +226,37 @@ def test_stability_matches_sealed_verdicts(folder: Path) -> None:
     unlike = 0
     for condition in CONDITIONS:
         flow = rows[condition, "S_flow"]
-        by_seed = [[sealed.right(condition, s, (seed,)) for s in recovered] for seed in SEEDS]
+        by_seed = [[recorded.right(condition, s, (seed,)) for s in recovered] for seed in SEEDS]
         ranges = [max(values) - min(values) for values in by_seed]
         assert flow["seed_range"] == float(max(ranges))
         unlike += min(ranges) < max(ranges)
-        flows = [sealed.right(condition, s) for s in recovered]
+        flows = [recorded.right(condition, s) for s in recovered]
         assert [flow[f"set_{i}"] for i in range(1, SETS + 1)] == [*map(float, flows)]
         assert flow["range"] == float(max(flows) - min(flows)) > 0
         assert flow["mean"] == float(sum(flows) / SETS)
         for name in ("total_gain", "G_regression", "combined_correction"):
             assert rows[condition, name]["range"] == 0
-        gain = sealed.right(condition, [*sealed.gold]) - Fraction(
-            len(sealed.gold) - len(failed), len(sealed.gold)
+        gain = recorded.right(condition, [*recorded.gold]) - Fraction(
+            len(recorded.gold) - len(failed), len(recorded.gold)
         )
         assert rows[condition, "total_gain"]["mean"] == float(gain)
     assert unlike, "the largest range is no other seed's"
 
 
 def test_scope_rows_match_nested_budgets(folder: Path) -> None:
-    tables, sealed = read_tables(folder / "run", ScopePart()), Sealed(folder)
+    tables, recorded = read_tables(folder / "run", ScopePart()), Tables(folder)
     assert [(row["condition"], row["K"]) for row in tables["scope"]] == [
         (condition, k) for condition in CONDITIONS for k in (K, SEARCHED)
     ]
     for row in tables["scope"]:
-        states = {p: sealed.state(p, 0, row["K"]) for p in sealed.gold}
+        states = {p: recorded.state(p, 0, row["K"]) for p in recorded.gold}
         sizes = {state: sum(value == state for value in states.values()) for state in "GSU"}
         assert {state: row[state] for state in "GSU"} == sizes
         assert row["unstable"] == ", ".join(state for state in "GSU" if sizes[state] < 30)
         assert row["p_S"] == sizes["S"] / len(states)
         for key, state in (("kappa_S", "S"), ("kappa_U", "U"), ("rho_G", "G")):
             members = [p for p in states if states[p] == state]
-            rate = sealed.right(row["condition"], members) * len(states) / len(members)
+            rate = recorded.right(row["condition"], members) * len(states) / len(members)
             assert row[key] == pytest.approx(float(1 - rate if state == "G" else rate))
         net = row["p_S"] * row["kappa_S"] * len(states) + sizes["U"] * row["kappa_U"]
         assert row["net_gain"] * len(states) == pytest.approx(net - sizes["G"] * row["rho_G"])
@@ -264,20 +264,20 @@ def test_scope_rows_match_nested_budgets(folder: Path) -> None:
 
 
 def test_null_rates_match_shuffled_answers(folder: Path) -> None:
-    """Compare null rates with plain shuffles of the sealed answers."""
-    tables, sealed = read_tables(folder / "run", ScopePart()), Sealed(folder)
+    """Compare null rates with plain shuffles of the recorded answers."""
+    tables, recorded = read_tables(folder / "run", ScopePart()), Tables(folder)
     rng = random.Random(1)
     for line in tables["scope"]:
         for state in "SU":
-            members = sorted(p for p in sealed.gold if sealed.state(p, 0, line["K"]) == state)
+            members = sorted(p for p in recorded.gold if recorded.state(p, 0, line["K"]) == state)
             rates = []
             for _ in range(600):
                 dealt = {p: p for p in members}
-                for answer in sorted({sealed.source[p]["answer"] for p in members}, key=str):
-                    own = [p for p in members if sealed.source[p]["answer"] == answer]
+                for answer in sorted({recorded.source[p]["answer"] for p in members}, key=str):
+                    own = [p for p in members if recorded.source[p]["answer"] == answer]
                     dealt |= dict(zip(own, rng.sample(own, len(own)), strict=True))
                 right = [
-                    sealed.arms[line["condition"], seed][dealt[p]]["answer"] == sealed.gold[p]
+                    recorded.arms[line["condition"], seed][dealt[p]]["answer"] == recorded.gold[p]
                     for seed in SEEDS
                     for p in members
                 ]

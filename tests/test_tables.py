@@ -1,4 +1,4 @@
-"""Every sealed table returns the records that were written."""
+"""Every table returns the records that were written."""
 
 from __future__ import annotations
 

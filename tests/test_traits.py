@@ -39,15 +39,15 @@ def build_recipe(**args: Any) -> Recipe:
 
 def test_plugin_sampler_declares_run_independent_arguments(tmp_path: Path) -> None:
     plugins = load_plugins([write_plugin(tmp_path, "sampler", "operational=['port']")])
-    assert build_recipe(port=1).build_search_identity(plugins) == build_recipe(
-        port=2
-    ).build_search_identity(plugins)
-    assert build_recipe(size=1).build_search_identity(plugins) != build_recipe(
-        size=2
-    ).build_search_identity(plugins)
-    assert (
-        build_recipe(port=1).build_search_identity() != build_recipe(port=2).build_search_identity()
-    ), "nobody says so"
+    assert build_recipe(port=1).build_identity(plugins) == build_recipe(port=2).build_identity(
+        plugins
+    )
+    assert build_recipe(size=1).build_identity(plugins) != build_recipe(size=2).build_identity(
+        plugins
+    )
+    assert build_recipe(port=1).build_identity() != build_recipe(port=2).build_identity(), (
+        "nobody says so"
+    )
 
 
 def test_dry_run_calls_a_plugins_check(tmp_path: Path) -> None:

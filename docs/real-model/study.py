@@ -1,4 +1,4 @@
-"""The tables of the page "A real model", extracted from the study's run and computed from them.
+"""The study of a real model: its tables from its run, and the figures of docs/results.md from them.
 
 ::
 
@@ -28,7 +28,7 @@ from gapft_harness.presentation.figures import forest
 from gapft_harness.run_directory.recorded import read_training
 
 FOLDER = Path(__file__).parent
-PAGE = FOLDER.parent / "real-model.md"
+PAGE = FOLDER.parent / "results.md"
 FIGURE = FOLDER.parent / "images" / "real-model.svg"
 SOURCE = "source"
 #: The condition of the gate, and its smallest gain.
@@ -271,10 +271,6 @@ def render(study: Study) -> dict[str, str]:
             ("condition", "n", "Pass@1", "change", "κ_S", "κ_U", "ρ_G", "“Answer:”", "cut"),
             (_render_condition(study, name) for name in study.passed),
         ),
-        "families": _table(
-            ("family", "G / S / U", *map(_code, study.conditions), "`gapft` − `uniform`"),
-            (_render_family(study, family) for family in study.list_families()),
-        ),
         "costs": _describe_costs(study),
     }
 
@@ -294,16 +290,6 @@ def _render_condition(study: Study, name: str) -> list[object]:
         shares += ["–" if rate is None else f"{100 * float(rate):.1f}" for rate in rates]
     ends = [f"{100 * count / responses:.1f}" for count in (marked, cut)]
     return [_code(name), models[0]["n"] or "–", *shares, *ends]
-
-
-def _render_family(study: Study, family: str) -> list[object]:
-    members = study.families == family
-    counts = " / ".join(str(int((study.states[members] == state).sum())) for state in "GSU")
-    changes = [
-        f"{100 * study.change(name, members=members).value:+.1f}".replace("-", "−")
-        for name in study.conditions
-    ]
-    return [_code(family), counts, *changes, study.change("gapft", "uniform", members)]
 
 
 def _describe_costs(study: Study) -> str:

@@ -346,11 +346,8 @@ def _describe_arms(plan: _Plan, view: View) -> Iterator[str]:
     if not trained:
         yield f"audit: known after training; {most}"
         return
-    audited = View(view.run, plan.plugins, trained, plan.plugin_files)
-    audited.add({split: view.output(split) for split in plan.problems})
-    audited.add({step.name: view.output(step.name) for step in steps})
     planner = plan.build_planner()
-    planner(list_audit_steps(audited))
+    planner(list_audit_steps(view.with_arms(trained)))
     untrained = len(steps) - len(trained)
     yield f"audit: {_describe_plan(planner)}{f', {untrained} not trained yet' * bool(untrained)}"
 

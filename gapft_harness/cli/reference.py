@@ -27,8 +27,8 @@ _OPENING = """\
 # Recipe keys
 
 This page is generated from the code by `python -m gapft_harness.cli.reference`.
-[Recipes](recipes.md) explains how to write a recipe. `gapft list recipes`, `gapft list tasks` and
-`gapft list plugins` list the values of names.
+[Run on your model and data](run.md) explains how to write a recipe. `gapft list recipes`,
+`gapft list tasks` and `gapft list plugins` list the values of names.
 """
 
 

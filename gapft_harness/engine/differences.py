@@ -14,13 +14,21 @@ _CONTENT_KEYS = ({"file"}, {"folder"}, {"files"})
 _HASHED_PARTS = {"inputs": "{} changed", "code": "the plugin of {} changed"}
 
 
-def describe_differences(recorded: Mapping[str, Json], current: Mapping[str, Json]) -> str:
+def describe_differences(
+    recorded: Mapping[str, Json], current: Mapping[str, Json], *, accepts_names: bool = False
+) -> str:
     """Describe the parts in which a current content of a key differs from a recorded one.
 
     Settings and the machine are described with both values, inputs and plugins by their names.
+
+    Args:
+        recorded: the recorded content.
+        current: the current one.
+        accepts_names: as for ``take_unavailable``.
     """
     lines: dict[str, None] = {}
-    for key, before, now in diff_values(recorded, take_unavailable(recorded, current)):
+    current = take_unavailable(recorded, current, accepts_names=accepts_names)
+    for key, before, now in diff_values(recorded, current):
         part, _, name = key.partition(".")
         if part in _HASHED_PARTS:
             lines[_HASHED_PARTS[part].format(name)] = None
@@ -31,20 +39,30 @@ def describe_differences(recorded: Mapping[str, Json], current: Mapping[str, Jso
     return "; ".join(lines)
 
 
-def take_unavailable(recorded: Json, expected: Json) -> Json:
-    """Replace names in an expected value by the recorded hashes of the files that they name.
+def take_unavailable(recorded: Json, expected: Json, *, accepts_names: bool = True) -> Json:
+    """Replace what is not known on this machine in an expected value by what was recorded.
 
-    On a machine without a model, file or plugin, only its name is known: it is not compared.
+    Args:
+        recorded: the recorded value.
+        expected: the value on this machine.
+        accepts_names: whether a name also stands for the recorded hashes of a model, a file or a
+            folder. On a machine without them only the name is known, and it may be another one.
     """
     if expected == NOT_HERE:
         return recorded
-    if isinstance(recorded, Mapping) and recorded.keys() in _CONTENT_KEYS:
+    if accepts_names and isinstance(recorded, Mapping) and recorded.keys() in _CONTENT_KEYS:
         is_name = isinstance(expected, str) or (
             isinstance(expected, Mapping) and expected.keys() not in _CONTENT_KEYS
         )
         return recorded if is_name else expected
     if isinstance(recorded, Mapping) and isinstance(expected, Mapping):
-        return {key: take_unavailable(recorded.get(key), value) for key, value in expected.items()}
+        return {
+            key: take_unavailable(recorded.get(key), value, accepts_names=accepts_names)
+            for key, value in expected.items()
+        }
     if isinstance(recorded, list) and isinstance(expected, list) and len(recorded) == len(expected):
-        return [take_unavailable(*pair) for pair in zip(recorded, expected, strict=True)]
+        return [
+            take_unavailable(*pair, accepts_names=accepts_names)
+            for pair in zip(recorded, expected, strict=True)
+        ]
     return expected

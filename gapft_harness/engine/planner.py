@@ -19,7 +19,8 @@ class Planner:
 
     Attributes:
         run: the run, which need not exist.
-        store: the store; None to use the outputs of the run alone.
+        store: the store; None to use the outputs of the run alone, also without the model and the
+            files that they were made with.
         free_parts: parts of a key that may differ from the run's record.
         in_run: the names of outputs that the run has.
         stored: the names of outputs that the store has.
@@ -42,15 +43,20 @@ class Planner:
         return {step.name: self._find(step) for step in steps}
 
     def _find(self, step: Step) -> Output | Unknown:
+        accepts_names = self.store is None
         try:
-            if output := self.run.find(step, self.free_parts):
+            if output := self.run.find(step, self.free_parts, accepts_names=accepts_names):
                 self.in_run.append(step.name)
                 return output
             if self.store is not None and (output := self.store.find(step)):
                 self.stored.append(step.name)
                 return output
             record = self.run.read_records().get(step.name)
-            reason = describe_differences(record.made_from, step.made_from) if record else ""
+            reason = ""
+            if record is not None:
+                reason = describe_differences(
+                    record.made_from, step.made_from, accepts_names=accepts_names
+                )
         except NotKnownYet as error:
             reason = str(error)
         self.new[step.name] = reason

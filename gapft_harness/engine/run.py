@@ -131,7 +131,13 @@ class Run:
         names = (file, *map(str, PurePosixPath(file).parents))
         return next((name for name in names if name in records), None)
 
-    def find(self, step: Step, free_parts: Iterable[str] = _FREE_PARTS) -> Output | None:
+    def find(
+        self,
+        step: Step,
+        free_parts: Iterable[str] = _FREE_PARTS,
+        *,
+        accepts_names: bool = False,
+    ) -> Output | None:
         """Return the output of a step, if the run has it.
 
         Parts of its key that are not known on this machine are not compared.
@@ -139,6 +145,7 @@ class Run:
         Args:
             step: the step.
             free_parts: parts of its key that may differ from the recorded ones.
+            accepts_names: as for ``take_unavailable``; true only if nothing is made.
 
         Raises:
             UserError: the output was changed after it was made.
@@ -147,10 +154,11 @@ class Run:
         record = self.read_records().get(step.name)
         if record is None or not (self.folder / step.name).exists():
             return None
-        free = {*free_parts}
+        free, recorded = {*free_parts}, record.made_from
+        current = take_unavailable(recorded, step.made_from, accepts_names=accepts_names)
         recorded, current = (
             {part: value for part, value in content.items() if part not in free}
-            for content in (record.made_from, take_unavailable(record.made_from, step.made_from))
+            for content in (recorded, current)
         )
         return Output(self.path(step.name), record.facts) if recorded == current else None
 

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.identities import content_hash
@@ -93,9 +92,8 @@ class Step:
     @property
     def label(self) -> str:
         """Its name in progress reports and messages."""
-        last = self.name.rpartition("/")[2]
-        stem = last.removesuffix(Path(last).suffix) if "." in last else last
-        return f"{self.kind} {stem}"
+        last = self.name.rpartition("/")[2]  # names of conditions may contain dots
+        return f"{self.kind} {last.removesuffix('.parquet').removesuffix('.json')}"
 
     @property
     def kind(self) -> str:

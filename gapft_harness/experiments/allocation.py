@@ -48,15 +48,15 @@ class AllocationSettings(api.RecipeSection):
 def read_halves(
     settings: AllocationSettings, seed: int, file: Callable[[str], Path]
 ) -> dict[str, str]:
-    """Read the halves of one seed from its sealed selections; see ``find_halves``.
+    """Read the halves of one seed from its selections; see ``find_halves``.
 
     Args:
         settings: the two conditions.
         seed: a training seed.
-        file: returns the path of a sealed file of the run.
+        file: returns the path of a finished file of the run.
 
     Raises:
-        UserError: the selections are not sealed, or do not form such a comparison.
+        UserError: the selections are not finished, or do not form such a comparison.
     """
     arms = settings.list_arms(seed)
     diffuse, concentrated = (api.read_examples(file(layout.selection_path(arm))) for arm in arms)

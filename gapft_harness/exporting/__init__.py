@@ -1,1 +1,1 @@
-"""``gapft export``: write a run's sealed data in formats of other tools."""
+"""``gapft export``: write a run's data in formats of other tools."""

@@ -1,4 +1,4 @@
-"""Open a run and read its sealed tables as pyarrow tables."""
+"""Open a run and read its tables as pyarrow tables."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STAGES = {
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Run:
-    """A run directory, opened for reading; each sealed file is checked against its hash.
+    """A run directory, opened for reading; each file is checked against its hash.
 
     Every table is a ``pyarrow.Table``; ``.to_pandas()`` converts it to a DataFrame. The first
     columns identify the file of a row: ``split``, or ``condition`` and ``training_seed``. The other
@@ -41,7 +41,7 @@ class Run:
     def __repr__(self) -> str:
         kinds = [place.kind for place in self._list_tables().values()]
         counts = ", ".join(f"{kinds.count(kind)} of {kind}" for kind in _STAGES if kind in kinds)
-        return f"Run({str(self.path)!r}: sealed tables: {counts or 'none yet'})"
+        return f"Run({str(self.path)!r}: finished tables: {counts or 'none yet'})"
 
     @property
     def path(self) -> Path:
@@ -154,7 +154,7 @@ class Run:
 
 
 def open_run(place: str | Path) -> Run:
-    """Open a run directory for reading; an unfinished run has only its sealed tables.
+    """Open a run directory for reading; an unfinished run has only its finished tables.
 
     Args:
         place: the run directory.

@@ -45,9 +45,11 @@ def select_fixed_args(backend: str, args: Mapping[str, Any], plugins: Plugins) -
     return {key: value for key, value in args.items() if key not in operational}
 
 
-#: Marks on a field: the search depends on it, or only training sets and adapters do. Changes of
-#: conditions are found separately (``run_directory/recipe_changes.py``).
-_SEARCH_INPUT, _ADAPTER_INPUT = "search input", "adapter input"
+#: Sections without a part in what all training sets and adapters of a run depend on.
+_FREE_SECTIONS = {
+    "conditions", "seeds", "experiments", "executor", "tracker", "statistics", "paper", "notes",
+    "description",
+}  # fmt: skip
 
 #: Separates the two conditions in the name of a figure about their difference.
 MINUS = " minus "
@@ -89,26 +91,24 @@ _DEFAULT_SELECTORS = ("gapft", "uniform", "replay", "all_verified")
 class Recipe(RecipeSection):
     """A complete experiment. docs/recipe-keys.md lists every key."""
 
-    name: Annotated[str, _SEARCH_INPUT] = Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="name of the run"
-    )
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="name of the run")
     description: str = Field("", description="one paragraph for readers")
-    data: Annotated[Data, _SEARCH_INPUT]
-    model: Annotated[Model, _SEARCH_INPUT]
-    verifier: Annotated[VerifierChoice, _SEARCH_INPUT] = Field(default_factory=VerifierChoice)
-    search: Annotated[Search, _SEARCH_INPUT] = Field(default_factory=Search)
-    episode: Annotated[EpisodeChoice, _SEARCH_INPUT] = Field(default_factory=EpisodeChoice)
-    evidence: Annotated[EvidenceChoice, _ADAPTER_INPUT] = Field(default_factory=EvidenceChoice)
+    data: Data
+    model: Model
+    verifier: VerifierChoice = Field(default_factory=VerifierChoice)
+    search: Search = Field(default_factory=Search)
+    episode: EpisodeChoice = Field(default_factory=EpisodeChoice)
+    evidence: EvidenceChoice = Field(default_factory=EvidenceChoice)
     conditions: Conditions = Field(
         {name: Condition(selector=name) for name in _DEFAULT_SELECTORS},
         description="the conditions to train and compare: names of selectors, or names with "
-        "[settings](recipes.md#conditions)",
+        "[settings](run.md#conditions)",
     )
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(
         (13, 21, 73), min_length=1, description="selection and training seeds"
     )
-    budget: Annotated[BudgetChoice, _ADAPTER_INPUT] = Field(default_factory=BudgetChoice)
-    training: Annotated[Training, _ADAPTER_INPUT] = Field(default_factory=Training)
+    budget: BudgetChoice = Field(default_factory=BudgetChoice)
+    training: Training = Field(default_factory=Training)
     experiments: dict[str, dict[str, Any]] = Field(
         default_factory=dict,
         description="experiments by name, each with [its own settings](#keys-of-experiments)",
@@ -123,7 +123,7 @@ class Recipe(RecipeSection):
         default_factory=dict,
         description="figures that a paper prints for this run, by its tables; the search is "
         "compared with them before anything is trained: see "
-        "[its section](recipes.md#figures-that-a-paper-prints)",
+        "[its section](paper.md#printed-figures)",
         examples=[{"Table 1": {"pool.recovered@8": 3190, "gapft.pass_at_1": 62.59}}],
     )
     notes: tuple[str, ...] = Field(
@@ -168,41 +168,27 @@ class Recipe(RecipeSection):
         experiments = {key: settings for key, settings in self.experiments.items() if key != name}
         return self.model_copy(update={"experiments": experiments})
 
-    def build_search_identity(self, plugins: Plugins | None = None) -> dict[str, Any]:
-        """Return all settings that determine a run's search.
+    def build_identity(self, plugins: Plugins | None = None) -> dict[str, Any]:
+        """Return the settings that all training sets and adapters of a run depend on.
 
-        They include only one setting of experiments, the number of calibration problems that
-        ``scaling`` removes from the pool, and only the fixed arguments of the model
-        (``select_fixed_args``).
+        The settings of conditions are not included. Of experiments there is only the number of
+        calibration problems that ``scaling`` removes from the pool, and of the model there are only
+        the fixed arguments (``select_fixed_args``).
 
         Args:
             plugins: the plugins with the model's sampler; None: the bundled and installed plugins.
         """
-        sections = self._dump_sections(_SEARCH_INPUT)
+        sections = self.model_dump(mode="json", exclude=_FREE_SECTIONS)
         sections["model"]["args"] = select_fixed_args(
             self.model.backend, sections["model"]["args"], plugins or load_plugins()
         )
+        for key in ("token_tolerance", "position_tolerance"):
+            del sections["budget"][key]  # only checked
         calibration = self.calibration
         experiments = (
             {"scaling": {"calibration": calibration}} if isinstance(calibration, int) else {}
         )
         return {**sections, "experiments": experiments}
-
-    def build_training_identity(self) -> dict[str, Any]:
-        """Return the settings that determine training sets and adapters, but not the search.
-
-        The settings of the conditions are not included (see ``resolve_condition``).
-        """
-        sections = self._dump_sections(_ADAPTER_INPUT)
-        for key in ("token_tolerance", "position_tolerance"):
-            del sections["budget"][key]  # only checked
-        return sections
-
-    def _dump_sections(self, mark: str) -> dict[str, Any]:
-        """Return the fields that have a mark."""
-        fields = type(self).model_fields.items()
-        names = {name for name, field in fields if mark in field.metadata}
-        return self.model_dump(mode="json", include=names)
 
     def find_condition_faults(self) -> dict[str, str]:
         """Find contradictions in the settings of conditions; return a description by dotted key."""
@@ -259,12 +245,6 @@ class Recipe(RecipeSection):
     def list_smaller_k(self) -> list[int]:
         """Return the K of all conditions, ascending, without the K of the search."""
         return sorted({self.find_k(name) for name in self.conditions} - {self.search.k})
-
-    def resolve_condition(self, condition: Condition) -> dict[str, Any]:
-        """Return all settings of a condition, with its K and its training settings resolved."""
-        training = _override_training(self.training, condition.training).model_dump(mode="json")
-        content = condition.model_dump(mode="json")
-        return content | {"k": condition.k or self.search.k, "training": training}
 
     def find_slots(self, condition: str) -> int | str:
         """Return n of a matched condition: a number, ``recovered`` or ``verified``."""

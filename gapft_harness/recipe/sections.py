@@ -321,7 +321,7 @@ class Deployment(RecipeSection):
     temperature: float = Field(
         gt=0,
         description="sampling temperature of the deployment decode; needed if the section is set, "
-        "else the decode is greedy: see [its section](recipes.md#a-sampled-deployment-decode)",
+        "else the decode is greedy: see [its section](run.md#a-sampled-deployment-decode)",
     )
     top_p: float = Field(1.0, gt=0, le=1, description="nucleus mass of the deployment decode")
     top_k: int = Field(0, ge=0, description="top-k cut of the deployment decode; 0 means none")
@@ -393,7 +393,7 @@ class Search(RecipeSection):
     responses: LogResponses | None = Field(
         None,
         description="take responses from logs: see "
-        "[its page](import-export.md#search-with-responses-of-logs)",
+        "[its page](run-directory.md#search-with-the-responses-of-logs)",
     )
 
     @model_serializer(mode="wrap")

@@ -21,6 +21,7 @@ from gapft_harness.core.files import PARTIAL, replace_file
 from gapft_harness.core.identities import content_hash
 from gapft_harness.core.records import Arm
 from gapft_harness.core.text import describe_read_error
+from gapft_harness.engine.outputs import NotKnownYet
 from gapft_harness.engine.run import RECORDS, Run
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.recipe.reading import check_recipe
@@ -95,7 +96,7 @@ class RunDirectory:
         Args:
             path: the run directory.
             recipe: the recipe of the command.
-            plugins: as for ``Recipe.build_search_identity``.
+            plugins: as for ``Recipe.build_identity``.
 
         Raises:
             UserError: the folder contains other files, or a run of another recipe.
@@ -212,10 +213,10 @@ class RunDirectory:
         """The task of the search.
 
         Raises:
-            UserError: nothing is searched yet.
+            NotKnownYet: nothing is searched yet.
         """
         if not (task := self.facts()["task"]):
-            raise UserError(
+            raise NotKnownYet(
                 f"{self.path}: nothing is searched yet; run gapft run --only search first"
             )
         return task

@@ -25,7 +25,7 @@ def find_changes(
         path: the run directory.
         earlier: the run's recipe.
         recipe: the new recipe.
-        plugins: as for ``Recipe.build_search_identity``.
+        plugins: as for ``Recipe.build_identity``.
 
     Raises:
         UserError: the recipes have different names.
@@ -35,20 +35,15 @@ def find_changes(
             f"run directory {path}: contains a run of the recipe {earlier.name}, not "
             f"{recipe.name}; use another --run-dir"
         )
-    recipe = _keep_chat_template(earlier, recipe)
-    shared = list_differences(
-        earlier.build_search_identity(plugins), recipe.build_search_identity(plugins)
-    )
-    shared += list_differences(earlier.build_training_identity(), recipe.build_training_identity())
     names = [name for name in earlier.conditions if name in recipe.conditions]
-    own = list_differences(
-        {name: earlier.resolve_condition(earlier.conditions[name]) for name in names},
-        {name: recipe.resolve_condition(recipe.conditions[name]) for name in names},
-        "conditions",
+    before, after = (
+        {
+            **compared.build_identity(plugins),
+            "conditions": {n: compared.conditions[n].model_dump(mode="json") for n in names},
+        }
+        for compared in (earlier, _keep_chat_template(earlier, recipe))
     )
-    suffixes = [line.removeprefix("search.") for line in shared]
-    implied = {f"conditions.{name}.{line}" for name in names for line in suffixes}
-    return [*shared, *(line for line in own if line not in implied)]
+    return list_differences(before, after)
 
 
 def list_setting_changes(earlier: Recipe, recipe: Recipe) -> list[str]:

@@ -1,4 +1,4 @@
-"""The sealed tables of a run: their columns, readers and writers.
+"""The tables of a run: their columns, readers and writers.
 
 ``SPLIT/problems.parquet`` has one row for each problem, ordered by id. ``SPLIT/responses.parquet``
 and ``decisions/ARM.parquet`` contain responses with verdicts, ordered by problem id, then index;
@@ -108,7 +108,7 @@ def read_problems(path: Path) -> Iterator[tuple[Problem, tuple[int, ...]]]:
     """Yield problems and the prompt ids that the generator received, ordered by problem id.
 
     Args:
-        path: a sealed ``problems.parquet``.
+        path: a ``problems.parquet``.
     """
     for row in read_rows(path, _PROBLEM_READ_BATCH):
         gold, document, turns = (json.loads(row[name]) for name in ("gold", "document", "turns"))
@@ -182,7 +182,7 @@ def read_judged(path: Path) -> Iterator[tuple[str, list[JudgedResponse]]]:
     """Yield (problem id, its responses ordered by index), ordered by problem id.
 
     Args:
-        path: a sealed table of responses or of decisions.
+        path: a table of responses or of decisions.
 
     Raises:
         GapftError: a verdict in the table is not a valid status.
@@ -273,7 +273,7 @@ def read_states(path: Path) -> Iterator[ProblemState]:
     """Yield a split's states, ordered by problem id.
 
     Args:
-        path: a sealed table of states.
+        path: a table of states.
     """
     for row in read_rows(path):
         yield ProblemState(**{name: row[name] for name in _STATE_FIELDS})
@@ -303,7 +303,7 @@ def write_examples(path: Path, examples: Sequence[Example]) -> None:
 
 
 def read_examples(path: Path) -> list[Example]:
-    """Read a sealed selection, in the selector's order.
+    """Read a selection, in the selector's order.
 
     Args:
         path: its table.

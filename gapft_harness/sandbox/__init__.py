@@ -2,7 +2,7 @@
 
 The sandbox needs no container engine, no root and no compiler: it sets up namespaces or landlock,
 seccomp and limits from Python. Expected outputs never enter it; answers are compared outside.
-``docs/sandbox.md`` describes which attacks it prevents and which it does not.
+``docs/verifiers.md`` describes which attacks it prevents and which it does not.
 """
 
 from gapft_harness.sandbox.api import Sandbox, probe_tiers

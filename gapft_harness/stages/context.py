@@ -32,7 +32,7 @@ class Context:
         progress: called with the progress of jobs.
         report_line: called with a line to show now, such as a warning or a count of dropped
             problems.
-        cache: objects that are built once for a context, such as its experiments.
+        cache: what is found once for a command, such as the description of the machine.
     """
 
     run: RunDirectory
@@ -45,7 +45,7 @@ class Context:
     progress: Progress = field(default=lambda label, done, total, tokens=0, note="": None)
     report_line: Callable[[str], None] = field(default=lambda line: None)
     only_these_splits: bool = False
-    cache: dict[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
+    cache: dict[str, Any] = field(repr=False, compare=False, default_factory=dict)
 
     def warn(self, warnings: Iterable[str], name: str = "") -> None:
         """Print warnings, each after the name of its split or arm."""

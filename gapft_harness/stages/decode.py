@@ -10,9 +10,9 @@ import contextlib
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from gapft_harness.core.identities import content_hash
 from gapft_harness.core.records import SOURCE, Adapter, Arm, Decoding
@@ -37,6 +37,7 @@ from gapft_harness.stages.descriptions import (
     describe_sampler,
     describe_sampling_machine,
     describe_verifier,
+    require_described,
     select_reported_model,
 )
 from gapft_harness.stages.generation.chunks import (
@@ -47,10 +48,12 @@ from gapft_harness.stages.generation.chunks import (
     read_decoding,
 )
 from gapft_harness.stages.generation.generation import Decodes, generate_and_judge
-from gapft_harness.stages.integrity.same_search import require_same_source
 
 #: What sampler and verifier depend on besides the recipe: parts of their descriptions, by kind.
 Machine = Mapping[str, Mapping[str, Any]]
+
+#: The key of the description of the machine in ``Context.cache``.
+MACHINE: Final = "machine"
 
 
 def describe_machine(
@@ -91,6 +94,7 @@ def build_decoder(
     plugins: Plugins,
     plugin_files: Sequence[str],
     executor: Executor | None = None,
+    machine: Machine | None = None,
 ) -> DecodeBuilder:
     """Build the builder of a run's decodes.
 
@@ -103,20 +107,12 @@ def build_decoder(
         plugin_files: files given by ``--plugin``.
         executor: runs the decodes; one that chooses the machines describes them. None if the
             decodes are only planned or checked.
+        machine: the description of the machine, if it is known. Otherwise the verifier is created
+            for it, with its sandbox if it has one.
     """
-    backend, machine = recipe.model.backend, dict[str, dict[str, Any]]()
-    entry = plugins.get("executor", recipe.executor.name)
-    if executor is None or entry.require_traits(ExecutorTraits).by_workers:
-        machine = _describe_machine(plugins, backend, task)
-    else:
-        job = Job.of(
-            "describe the machine",
-            describe_machine,
-            backend=backend,
-            task=dict(task),
-            plugin_files=list(plugin_files),
-        )
-        (machine,) = executor.run([job], lambda *_, **__: None)
+    backend = recipe.model.backend
+    if machine is None:
+        machine = _ask_machine(recipe, task, plugins, plugin_files, executor)
     has_own_process = plugins.has("sampler", backend) and (
         plugins.get("sampler", backend).require_traits(SamplerTraits).own_process
     )
@@ -126,6 +122,28 @@ def build_decoder(
         "run": str(run.resolve()),
     }
     return DecodeBuilder(recipe, task, source, plugins, machine, operational, has_own_process)
+
+
+def _ask_machine(
+    recipe: Recipe,
+    task: Mapping[str, Any],
+    plugins: Plugins,
+    plugin_files: Sequence[str],
+    executor: Executor | None,
+) -> Machine:
+    """Describe the machine of the jobs; an executor that chooses the machines asks one."""
+    backend, entry = recipe.model.backend, plugins.get("executor", recipe.executor.name)
+    if executor is None or entry.require_traits(ExecutorTraits).by_workers:
+        return _describe_machine(plugins, backend, task)
+    job = Job.of(
+        "describe the machine",
+        describe_machine,
+        backend=backend,
+        task=dict(task),
+        plugin_files=list(plugin_files),
+    )
+    (machine,) = executor.run([job], lambda *_, **__: None)
+    return machine
 
 
 @dataclass(frozen=True)
@@ -216,7 +234,6 @@ class DecodeBuilder:
                 "sampler_settings": asdict(settings),
                 "verifier_params": self.task["verifier_params"],
                 "arm": [arm.condition, arm.seed],
-                "source": dict(self.source),
             },
             verb=verb,
             own_process=self.own_process,
@@ -268,7 +285,6 @@ def decode(
     sampler_settings: Mapping[str, Any],
     verifier_params: Mapping[str, Any],
     arm: Sequence[Any],
-    source: Mapping[str, Any],
     plugin_files: Sequence[str],
     store: str,
     run: str,
@@ -294,7 +310,6 @@ def decode(
         sampler_settings: the fields of the ``SamplerSettings``.
         verifier_params: the verifier's parameters.
         arm: condition and seed.
-        source: the description of the model that the search used.
         plugin_files: files given by ``--plugin``.
         store: the folder of the store.
         run: the run directory that responses are generated for.
@@ -320,12 +335,6 @@ def decode(
         sampler_parts = dict(described["sampler"])
         if scale != 1:
             sampler_parts["scale"] = scale
-
-        def require_model(model: Mapping[str, Any]) -> None:
-            # a stored description may have another path
-            known = {**model, "pretrained": source.get("pretrained")}
-            require_same_source(source, known, Arm(*arm).name)
-
         return generate_and_judge(
             Decodes(
                 sampler_parts,
@@ -343,7 +352,9 @@ def decode(
             load_sampler=lambda: plugins.create_sampler(
                 SamplerSettings(**sampler_settings), loaded
             ),
-            require_same_model=require_model,
+            require_same_model=partial(
+                require_described, described=sampler_parts, name=Arm(*arm).name
+            ),
             judge=plugins.create_verifier(verifier["name"], verifier_params),
             progress=progress,
         )

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.digests import hash_file
+from gapft_harness.core.errors import UserError
 from gapft_harness.core.extras import find_version
+from gapft_harness.core.json_values import describe_change
 from gapft_harness.core.numerics import ALL_GPUS, VISIBLE_GPUS, describe_environment
 from gapft_harness.core.records import Adapter
 from gapft_harness.core.weights import find_model_files, find_weights_folder, weights_hash
@@ -66,7 +68,9 @@ def describe_sampler(
         "start_tokens": settings.start_tokens,
     }
     if not plugins.has("sampler", settings.backend):
-        unknown = {"code": NOT_HERE, "arguments": NOT_HERE, "adapter": {"arm": NOT_HERE}}
+        unknown: dict[str, Any] = {"code": NOT_HERE, "arguments": NOT_HERE, "adapter": None}
+        if adapter is not None:
+            unknown["adapter"] = {"arm": NOT_HERE}
         return {**described, **unknown}, is_known
     entry = plugins.get("sampler", settings.backend)
     arguments = {
@@ -184,6 +188,34 @@ def describe_model(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
 def select_reported_model(description: Mapping[str, Any]) -> dict[str, Any]:
     """Select what identifies a model whose files are not available from a sampler's description."""
     return {key: description[key] for key in REPORTED_MODEL_KEYS if key in description}
+
+
+def require_described(reported: Mapping[str, Any], described: Mapping[str, Any], name: str) -> None:
+    """Require that a loaded model reports what the description of its sampler for keys has.
+
+    A model whose files are on this machine is known by their hashes.
+
+    Args:
+        reported: the loaded sampler's description of its model.
+        described: the description of the sampler for keys (``describe_sampler``).
+        name: the split or arm, for the message.
+
+    Raises:
+        UserError: the model differs; the message has both descriptions.
+    """
+    expected, found = described["model"].get("reported"), select_reported_model(reported)
+    if not isinstance(expected, Mapping) or expected == NOT_HERE:
+        return
+    # a server gives each adapter a model name of its own
+    free = {"model"} if reported.get("adapter") else set[str]()
+    keys = sorted(expected.keys() & found.keys() - free)
+    if lines := [
+        describe_change(k, expected[k], found[k]) for k in keys if expected[k] != found[k]
+    ]:
+        raise UserError(
+            f"{name}: the model is not the one that was searched before: {'; '.join(lines)}; "
+            "restore it, or use another --run-dir"
+        )
 
 
 def describe_argument(value: Any) -> Any:

@@ -18,12 +18,13 @@ from gapft_harness.stages.experiment import Experiment, check_experiments, run_e
 from gapft_harness.stages.experiment.stage import build_view
 from gapft_harness.stages.report import run_report_stage
 from gapft_harness.stages.running import build_runner, make_outputs
-from gapft_harness.stages.search.stage import list_search_steps, run_search_stage
+from gapft_harness.stages.search.stage import run_search_stage
 from gapft_harness.stages.selection.stage import list_replicate_warnings
 from gapft_harness.stages.steps import (
     Selections,
     follow_selections,
     list_audit_steps,
+    list_search_steps,
     list_training_steps,
     make_selections,
     make_states,
@@ -41,7 +42,7 @@ def run_states_stage(context: Context) -> None:
         task["keep"] = keep
         run.update_facts(lambda facts: facts.update({"task": task}))
     view, runner = build_view(context), build_runner(context)
-    StrictPlanner(run.outputs)(list_search_steps(run, context.plugins))
+    StrictPlanner(run.outputs)(list_search_steps(view))
     make_states(view, runner, context.splits)
 
 
@@ -49,7 +50,7 @@ def run_select_stage(context: Context) -> None:
     """Choose every arm's training set and budget, before anything is trained."""
     run = context.run
     view, runner = build_view(context), build_runner(context)
-    StrictPlanner(run.outputs)(list_search_steps(run, context.plugins))
+    StrictPlanner(run.outputs)(list_search_steps(view))
     make_states(view, runner)
     selections = make_selections(view, runner)
     context.warn(run.record_recipe([*dict.fromkeys(runner.changes)]))
@@ -99,14 +100,13 @@ def run_train_stage(context: Context) -> None:
     Raises:
         UserError: nothing is selected yet, or a required package is missing.
     """
-    run = context.run
-    follow_selections(build_view(context), StrictPlanner(run.outputs))
+    run, view = context.run, build_view(context)
+    follow_selections(view, StrictPlanner(run.outputs))
     check_packages(run.recipe, context.plugins)
     warnings = list_reward_warnings(run.recipe, run.task, context.plugins)
     run.update_facts(lambda facts: facts["warnings"].update(train=warnings))
     context.warn(warnings)
-    view, runner = build_view(context), build_runner(context)
-    steps = list_training_steps(view)
+    runner, steps = build_runner(context), list_training_steps(view)
     missing = {step.key: step for step in divide_steps(context, runner.list_missing(steps))}
     runner([replace(missing.get(step.key, step), name=step.name) for step in steps])
     if reused := len({step.key for step in steps} - missing.keys()):
@@ -115,9 +115,9 @@ def run_train_stage(context: Context) -> None:
 
 def run_audit_stage(context: Context) -> None:
     """Decode the audit with every arm's adapter."""
-    follow_selections(build_view(context), StrictPlanner(context.run.outputs))
-    view, runner = build_view(context), build_runner(context)
-    make_outputs(context, runner, list_audit_steps(view))
+    view = build_view(context)
+    follow_selections(view, StrictPlanner(context.run.outputs))
+    make_outputs(context, build_runner(context), list_audit_steps(view))
 
 
 def _run_experiments_stage(context: Context) -> None:

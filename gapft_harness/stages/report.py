@@ -18,12 +18,7 @@ from gapft_harness.run_directory.directory import RunDirectory, list_arms
 from gapft_harness.run_directory.facts import ReportFacts
 from gapft_harness.run_directory.recipe_changes import restrict_recipe
 from gapft_harness.stages.context import Context, require_selected
-from gapft_harness.stages.experiment import (
-    find_experiments,
-    list_report_parts,
-    load_experiments,
-)
-from gapft_harness.stages.experiment.stage import build_view
+from gapft_harness.stages.experiment import View, list_report_parts, load_experiments
 from gapft_harness.stages.steps import follow_arms, follow_selections
 
 if TYPE_CHECKING:
@@ -135,10 +130,11 @@ def _require_made(context: Context) -> None:
         for name in run.outputs.read_records():
             run.file(name)
         return
-    view = build_view(context)
+    arms, files = context.list_trainable_arms(), context.plugin_files
+    view = View(run, plugins, arms, files, cache=context.cache)
     planner = StrictPlanner(run.outputs, free_parts=("machine", "code"))
     follow_selections(view, planner)
-    follow_arms(view, planner, find_experiments(context))
+    follow_arms(view, planner, load_experiments(run.recipe, plugins))
 
 
 def judge_by_other_rule(inputs: ReportInputs, plugins: Plugins) -> OtherRule:

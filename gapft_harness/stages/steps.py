@@ -10,16 +10,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gapft_harness.core.records import Arm, Budget
-from gapft_harness.engine.outputs import Output, Unknown
+from gapft_harness.engine.outputs import NOT_HERE, Output, Unknown
 from gapft_harness.engine.step import Step
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, list_arms
 from gapft_harness.run_directory.recorded import read_source
-from gapft_harness.stages.context import require_selected
 from gapft_harness.stages.experiment import Experiment
 from gapft_harness.stages.experiment.view import View
 from gapft_harness.stages.generation.chunks import read_decoding
-from gapft_harness.stages.search.stage import list_search_steps
+from gapft_harness.stages.search.stage import build_search_step, find_searched_splits
 from gapft_harness.stages.search.states import Window
 from gapft_harness.stages.selection.choosing import count_condition_slots, count_slots
 from gapft_harness.stages.selection.stage import (
@@ -32,6 +31,19 @@ from gapft_harness.stages.train.stage import TrainingSteps
 
 #: Makes the outputs of steps, plans them, or checks recorded ones; returns them by name.
 Make = Callable[[Iterable[Step]], Mapping[str, Output | Unknown]]
+
+
+def list_search_steps(view: View, problems: Mapping[str, Any] | None = None) -> list[Step]:
+    """List the steps of a run's finished searches.
+
+    Args:
+        view: the run.
+        problems: what ``hash_problems`` returned for each split whose data are known.
+    """
+    if not (splits := find_searched_splits(view.run)):
+        return []
+    builder, known = replace(view.decoder, source={}), problems or {}
+    return [build_search_step(builder, split, known.get(split, NOT_HERE)) for split in splits]
 
 
 def make_states(
@@ -109,13 +121,8 @@ def make_selections(view: View, make: Make) -> Selections:
 
 
 def follow_selections(view: View, make: Make) -> None:
-    """Go through the steps of searches, states and selections.
-
-    Raises:
-        UserError: nothing is selected yet.
-    """
-    require_selected(view.run)
-    make(list_search_steps(view.run, view.plugins))
+    """Go through the steps of searches, states and selections."""
+    make(list_search_steps(view))
     make_states(view, make)
     make_selections(view, make)
 

@@ -100,7 +100,7 @@ class StudyRecipe(RecipeSection):
     paper: Mapping[str, Mapping[str, float]] = Field(
         default_factory=dict,
         description="means over cells that a paper prints, by its tables; see "
-        "[its section](studies.md#the-report)",
+        "[its section](paper.md#printed-figures)",
         examples=[{"Table 1": {"gapft minus source.delta": 6.37}}],
     )
     notes: tuple[VisibleText, ...] = Field((), description="remarks shown in the report")

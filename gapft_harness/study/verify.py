@@ -25,7 +25,7 @@ def verify_study(
 ) -> Differences:
     """Verify every cell as ``gapft verify RUN`` does, then the study's report.
 
-    The report is recomputed from the cells' sealed tables and compared file by file.
+    The report is recomputed from the cells' tables and compared file by file.
 
     Raises:
         UserError: the folder is not a study, or a plugin of a cell is not available.

@@ -121,11 +121,11 @@ def find_group_faults(
     states: Mapping[str, State],
     settings: Grpo,
 ) -> Iterator[str]:
-    """Yield differences of sealed groups from plan, states and rewards, for ``gapft verify``.
+    """Yield differences of recorded groups from plan, states and rewards, for ``gapft verify``.
 
     Args:
         path: the file, for messages.
-        groups: the sealed groups.
+        groups: the recorded groups.
         plan: see ``plan_prompts``.
         states: states of the pool's problems.
         settings: masking and group size.

@@ -1,7 +1,7 @@
 """The ledger: examples, loss weights and learning rate of each optimizer step.
 
 This module does not import torch: the trainer follows the ledger, and ``gapft verify`` recomputes
-it from the sealed selection.
+it from the recorded selection.
 """
 
 from __future__ import annotations

@@ -38,8 +38,6 @@ SEEDS = 3
 #: Largest error of rounding to two decimals, in points.
 HALF = 0.005001
 AUDIT = {LOGIQA: 1367, RECLOR: 500}
-#: Conditions other than the source, in the order of Table 1.
-CONDITIONS = ("replay", "uniform", "gapft", "all")
 
 # Table "Pass@1 Under Matched Evidence Budgets": Pass@1 of source, replay, uniform, GapFT and all
 # verified, and GapFT minus source.

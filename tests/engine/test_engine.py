@@ -488,6 +488,9 @@ def test_content_of_files_that_are_not_here_is_not_compared(place: Place) -> Non
         checker = Checker(place.run())
         checker([steps[key]])
         assert len(checker.differences) == expected, key
+    assert run.find(steps["recorded"]) is not None
+    assert run.find(steps["here"]) is None, "another model may have this name"
+    assert run.find(steps["here"], accepts_names=True) is not None
 
 
 # Contents of tables

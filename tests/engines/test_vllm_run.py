@@ -62,7 +62,7 @@ def test_report_obeys_all_laws_and_names_engine(run: Path) -> None:
 
 
 def test_greedy_matches_hf_and_samples_repeat(run: Path, prompts: dict[str, str]) -> None:
-    """Sealed rows contain the samples' seeds; this process draws all samples again."""
+    """Rows contain the samples' seeds; this process draws all samples again."""
     responses = read_rows(run / "pool/responses.parquet")
     hf = HfSampler(SamplerSettings("hf", MODEL | BATCH), None)
     greedy = [row for row in responses if row["index"] == GREEDY]

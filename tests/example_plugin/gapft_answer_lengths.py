@@ -1,6 +1,6 @@
 """An experiment in one file: compare the lengths of answers in training and in evaluation.
 
-docs/experiments.md explains it.
+docs/plugins.md explains it.
 """
 
 import json

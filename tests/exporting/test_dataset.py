@@ -25,7 +25,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     return task.run("run", ["states"], ("pool", "audit"), **KEYS)
 
 
-def test_dataset_holds_sealed_responses(run: RunDirectory, tmp_path: Path) -> None:
+def test_dataset_holds_recorded_responses(run: RunDirectory, tmp_path: Path) -> None:
     files = export(run, "dataset", tmp_path / "out")
     assert files == [tmp_path / "out" / f"{split}.parquet" for split in ("pool", "audit")]
     tables = Run(run)
@@ -38,14 +38,14 @@ def test_dataset_holds_sealed_responses(run: RunDirectory, tmp_path: Path) -> No
             for name in ("problems", "states")
         )
         responses = tables.read("responses", split=file.stem).to_pylist()
-        for row, sealed in zip(rows, responses, strict=True):
+        for row, recorded in zip(rows, responses, strict=True):
             problem, state = problems[row["problem_id"]], states[row["problem_id"]]
             assert [row[key] for key in ("prompt", "gold")] == [problem["prompt"], problem["gold"]]
             assert row["state"] == state["state"]
             assert row["solve_rate"] == state["passing_samples"] / 4
-            assert row["verdict"] == sealed["status"]
+            assert row["verdict"] == recorded["status"]
             for key in ("problem_id", "index", "text", "reason", "answer", "finish_reason"):
-                assert row[key] == sealed[key]
+                assert row[key] == recorded[key]
         assert json.loads(rows[0]["gold"]) in "aeiou"
 
 

@@ -1,4 +1,4 @@
-"""``gapft export`` writes the texts of the sealed ids for other trainers."""
+"""``gapft export`` writes the texts of the recorded ids for other trainers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
-def read_sealed_texts(run: RunDirectory, arm: Arm) -> list[tuple[str, str]]:
+def read_recorded_texts(run: RunDirectory, arm: Arm) -> list[tuple[str, str]]:
     """Decode the prompt and response of an arm's examples."""
     examples = read_examples(run.path / layout.selection_path(arm))
     return [
@@ -58,14 +58,14 @@ def read_sealed_texts(run: RunDirectory, arm: Arm) -> list[tuple[str, str]]:
     ]
 
 
-def test_exports_sealed_examples_in_order(run: RunDirectory, tmp_path: Path) -> None:
+def test_exports_examples_in_order(run: RunDirectory, tmp_path: Path) -> None:
     out = tmp_path / "out"
     arms = [Arm(condition, 13) for condition in ("gapft", "uniform")]
     assert export(run, "trl", out) == [out / f"{arm.name}.jsonl" for arm in arms]
     for arm in arms:
         file = out / f"{arm.name}.jsonl"
         texts = [(row["prompt"], row["completion"]) for row in read_lines(file)]
-        assert texts == read_sealed_texts(run, arm)
+        assert texts == read_recorded_texts(run, arm)
         loaded = load_dataset("json", data_files=str(file), split="train", cache_dir=str(tmp_path))
         assert loaded["completion"] == [text for _, text in texts]
 
@@ -77,7 +77,7 @@ def test_exports_turns_for_chat_models(run: RunDirectory, tmp_path: Path) -> Non
         update={"chat_template": True, "system_instruction": "Spell."}
     )
     chat = copy_run(run, tmp_path / "run", model=model)
-    prompt, response = read_sealed_texts(run, Arm("gapft", 13))[0]
+    prompt, response = read_recorded_texts(run, Arm("gapft", 13))[0]
     prompt_turns = [{"role": "system", "content": "Spell."}, {"role": "user", "content": prompt}]
     answer = [{"role": "assistant", "content": response}]
     export(chat, "trl", tmp_path / "trl")
@@ -116,7 +116,7 @@ FEW_SHOT_TURNS = [
 
 def test_exports_few_shot_turns(run: RunDirectory, tmp_path: Path) -> None:
     chat = copy_run_with_turns(run, tmp_path / "run")
-    prompt, response = read_sealed_texts(run, Arm("gapft", 13))[0]
+    prompt, response = read_recorded_texts(run, Arm("gapft", 13))[0]
     export(chat, "trl", tmp_path / "trl")
     assert read_lines(tmp_path / "trl" / "gapft-seed13.jsonl")[0]["messages"] == [
         *FEW_SHOT_TURNS,

@@ -32,10 +32,6 @@ def build_split(greedy: object, passed: object) -> Verdicts:
     return Verdicts.of(np.array(greedy, dtype=bool), np.array(passed, dtype=bool))
 
 
-def count_recovered(split: Verdicts) -> int:
-    return int((split.states == "S").sum())
-
-
 def build_run(**splits: Verdicts) -> SearchedRun:
     k = next(iter(splits.values())).passed.shape[1]
     return SearchedRun("letters", "contains", k, splits, RECIPE)

@@ -1,4 +1,4 @@
-"""A run's tables in Python: sealed rows with their split or arm, and clear errors."""
+"""A run's tables in Python: rows with their split or arm, and clear errors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def audited_run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
 
 
 def plant_decisions(run: RunDirectory, passed: dict[str, set[int]]) -> RunDirectory:
-    """Seal decisions: the source's greedy rows with planted verdicts."""
+    """Write decisions: the source's greedy rows with planted verdicts."""
     table = pq.read_table(run.path / layout.responses_path("audit"))
     greedy = table.filter(pc.equal(table["index"], -1)).to_pylist()
     for condition, right in passed.items():
@@ -52,15 +52,15 @@ def plant_decisions(run: RunDirectory, passed: dict[str, set[int]]) -> RunDirect
     return run
 
 
-def test_tables_hold_sealed_rows_with_arm_columns(audited_run: RunDirectory) -> None:
+def test_tables_hold_rows_with_arm_columns(audited_run: RunDirectory) -> None:
     run = g.open_run(audited_run.path)
     states = run.states.to_pylist()
     for split in ("audit", "pool"):
         rows_of_split = [
             (row["problem_id"], row["state"]) for row in states if row["split"] == split
         ]
-        sealed = read_states(audited_run.path / layout.states_path(split))
-        assert rows_of_split == [(entry.problem_id, entry.state) for entry in sealed]
+        recorded = read_states(audited_run.path / layout.states_path(split))
+        assert rows_of_split == [(entry.problem_id, entry.state) for entry in recorded]
     assert run.responses.num_rows == 5 * (24 + 21)
     assert {*run.problems["split"].to_pylist()} == {"audit", "pool"}
     assert {*run.selections["condition"].to_pylist()} == set(PASSED)

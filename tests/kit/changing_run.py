@@ -33,7 +33,7 @@ import hashlib
 import json
 import pathlib
 
-HERE = pathlib.Path(__file__).parent
+HERE = pathlib.Path(__file__).parents[1]
 
 
 def write_log(**record):
@@ -197,20 +197,23 @@ class InProcess:
         pass
 '''
 
-#: The plugin files of a run: one component each, so that an edit changes the code of one.
+#: The plugin files of a run: one component each, in a folder of its own, so that an edit changes
+#: the code of one.
 PLUGINS = {
-    "sampler.py": build_plugin(
+    "sampler/sampler.py": build_plugin(
         _SAMPLER,
         samplers=[f'"{name}", Planted, start_tokens=True' for name in ("planted", "again")],
     ),
-    "verifier.py": build_plugin(_VERIFIER, verifiers=['"first", First', '"lenient", Lenient']),
-    "trainer.py": build_plugin(
+    "verifier/verifier.py": build_plugin(
+        _VERIFIER, verifiers=['"first", First', '"lenient", Lenient']
+    ),
+    "trainer/trainer.py": build_plugin(
         _TRAINER, trainers=[f'"{name}", train' for name in ("planted", "again")]
     ),
-    "selector.py": build_plugin(_SELECTOR, selectors=['"own", own']),
-    "rule.py": build_plugin(_RULE, response_rules=['"last", last']),
-    "section.py": build_plugin(_SECTION, report_sections=['"remark", render']),
-    "executor.py": build_plugin(
+    "selector/selector.py": build_plugin(_SELECTOR, selectors=['"own", own']),
+    "rule/rule.py": build_plugin(_RULE, response_rules=['"last", last']),
+    "section/section.py": build_plugin(_SECTION, report_sections=['"remark", render']),
+    "executor/executor.py": build_plugin(
         _EXECUTOR, executors=['"here", lambda settings, plugins: InProcess()']
     ),
 }
@@ -314,6 +317,7 @@ def write_changing_run(folder: Path, conditions: Any) -> ChangingRun:
     content = content.replace("test: audit.jsonl", "test: audit.jsonl, held: held.jsonl")
     task.write_text(f"validation_split: held\n{content}")
     for name, source in PLUGINS.items():
+        (folder / name).parent.mkdir()
         (folder / name).write_text(source)
     (folder / "words.txt").write_text("")
     write_byte_llama(folder / "model")

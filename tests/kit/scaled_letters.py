@@ -10,7 +10,6 @@ from typing import Any
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.verify.run import verify
 from tests.kit.recording_run import LettersTask, write_letters_task
-from tests.kit.records import read_records
 
 STAGES = ("states", "select", "train", "audit", "report")
 SCALED = ("states", "select", "train", "audit", "experiments", "report")
@@ -165,11 +164,6 @@ class ChangingLetters(ScaledLetters):
         """Read the run's results.json."""
         content = json.loads((self.folder / "r/report/results.json").read_text())
         return dict(content)
-
-    def hash_sealed(self, *folders: str) -> dict[str, str]:
-        """Return the hashes of the sealed files in some folders."""
-        records = read_records(self.folder / "r")
-        return {n: r["digest"] for n, r in records.items() if n.split("/")[0] in folders}
 
     def find_differences(self) -> list[str]:
         """Return the differences that verify finds."""

@@ -125,8 +125,8 @@ def edit_without_effect(folder: Path) -> None:
     """Add comments to files that no response, verdict or adapter depends on, and reword a gold."""
     task = folder / "tasks/letters.yaml"
     task.write_text(task.read_text().replace("{{answer}}", "{{answer or 'a'}}"))
-    for file in ("tasks/letters.yaml", "recipe.yaml", "selector.py", "rule.py", "executor.py",
-                 "section.py"):  # fmt: skip
+    plugins = [f"{name}/{name}.py" for name in ("selector", "rule", "executor", "section")]
+    for file in ("tasks/letters.yaml", "recipe.yaml", *plugins):
         (folder / file).write_text((folder / file).read_text() + "# a comment\n")
 
 
@@ -202,14 +202,23 @@ CHANGES = [
     ),
     Change("fewer conditions", NOTHING, ("conditions=[gapft]",)),
     # what steps read besides settings
-    edit_file("sampler.py", "", "# a comment\n", GENERATIONS),
-    edit_file("verifier.py", "", "# a comment\n", JUDGEMENTS, is_quick=True),
+    edit_file("sampler/sampler.py", "", "# a comment\n", GENERATIONS),
+    edit_file("verifier/verifier.py", "", "# a comment\n", JUDGEMENTS, is_quick=True),
     edit_file(
-        "verifier.py", "r[:1] == g and", "r[:1] == g and '!!!!' in r and", JUDGEMENTS | train(*ARMS)
+        "verifier/verifier.py",
+        "r[:1] == g and",
+        "r[:1] == g and '!!!!' in r and",
+        JUDGEMENTS | train(*ARMS),
     ),
-    edit_file("trainer.py", "", "# a comment\n", frozenset(f"train {arm}" for arm in ARMS)),
-    edit_file("selector.py", "pool.verified", "pool.recovered", train("own-seed13"), is_quick=True),
-    edit_file("rule.py", "max(", "min(", train(*ARMS)),
+    edit_file("trainer/trainer.py", "", "# a comment\n", frozenset(f"train {arm}" for arm in ARMS)),
+    edit_file(
+        "selector/selector.py",
+        "pool.verified",
+        "pool.recovered",
+        train("own-seed13"),
+        is_quick=True,
+    ),
+    edit_file("rule/rule.py", "max(", "min(", train(*ARMS)),
 ]
 
 #: Settings that change no step of these runs; all of them are changed at once. Those of data and

@@ -213,8 +213,6 @@ HOOKS = {kind: hook for hook, kind in KINDS.items()}
 
 #: Rows of a good log.
 ROWS = [row(number, 1) for number in range(4)]
-#: Fields of a row of ``lm_eval --predict_only``.
-UNGRADED = {"metrics": ["bypass"], "bypass": 999}
 #: Files that are in the folder of every command.
 FILES: Mapping[str, Any] = {
     "recipe.yaml": RECIPE,
@@ -262,7 +260,6 @@ doc_to_target: 0
 metric_list: [{metric: acc}]
 metadata: {version: 1}
 """
-TASKS = {"stock": STOCK, "trained": TRAINED, "choice": CHOICE}
 
 #: Mistakes in a recipe's file: the nearest key or name comes after the wrong one.
 RECIPE_MISTAKES = {

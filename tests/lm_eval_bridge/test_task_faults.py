@@ -18,7 +18,6 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.judge import Judge
 from gapft_harness.lm_eval_bridge.discovery import NoSuchTaskError, load_task
 from gapft_harness.recipe.sections import Search
-from tests.kit.command import call
 
 YAML = """
 task: sums
@@ -233,18 +232,6 @@ def test_unknown_task_is_refused(folder: Path) -> None:
     for missing in (folder / "nowhere", folder / "sums.yaml"):
         with pytest.raises(UserError, match=missing.name):
             load_task("sums", [missing])
-
-
-def test_command_prints_one_line(folder: Path) -> None:
-    edit_task(folder, "max_gen_toks: 9", "max_gen_tok: 9")
-    run = folder / "run"
-    arguments = ["--task", "sums", "--include-path", folder, "--run-dir", run]
-    done = call("run", *arguments, "--model-args", "pretrained=bundled:demo")
-    assert done.returncode == 2
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("gapft: ")]
-    assert "'max_gen_tok'" in line
-    assert "Traceback" not in done.stderr
-    assert not run.exists()
 
 
 # Gold answers

@@ -118,18 +118,6 @@ def test_draws_first_of_each_stratum_without_tokens(
         assert match_strata(pool, n, seed, states="G", by=BY, tokens=0.2) == first
 
 
-def test_matches_prompts_by_exchange_or_rejects() -> None:
-    """Responses are equal everywhere, so that only the prompts decide."""
-    recovered = [("a", 1, 50, 70)] * 10
-    pool = build_pool([("a", 1, 50, 30)] * 20 + [("a", 1, 50, 110)] * 20, recovered)
-    selection = match_strata(pool, 10, 13, states="G", by=BY)
-    assert abs(sum(count_processed_tokens(e) for e in selection) - 1210) <= 12.1
-    short = build_pool([("a", 1, 50, 30)] * 20, recovered)
-    with pytest.raises(UserError, match="1210"):
-        match_strata(short, 10, 13, states="G", by=BY)
-    assert match_strata(short, 10, 13, states="G", by=BY, tokens=None)
-
-
 def build_searched(name: str, greedy: list[int], passing: dict[int, list[int]]) -> Evidence:
     """Build a recovered failure from the token ids of its greedy and passing responses."""
     responses = [Response(name, i, "t", tuple(ids), "stop", 0) for i, ids in passing.items()]

@@ -1,4 +1,4 @@
-"""What a report reads from sealed tables: endings, episodes and gold answers."""
+"""What a report reads from tables: endings, episodes and gold answers."""
 
 from __future__ import annotations
 

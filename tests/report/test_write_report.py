@@ -29,7 +29,7 @@ def read_files(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> ReportInputs:
-    run = tmp_path_factory.mktemp("sealed")
+    run = tmp_path_factory.mktemp("planted")
     inputs = planted.build_inputs(sizes=(40, 35, 25))
     write_run(run, inputs)
     return replace(inputs, texts=AuditTexts(run))

@@ -1,4 +1,4 @@
-"""Programs that a sandbox must contain: at least one for each kind in docs/sandbox.md.
+"""Programs that a sandbox must contain: at least one for each kind in docs/verifiers.md.
 
 A program whose attempts must all fail prints ``refused`` for each failure and must be accepted,
 which shows that it ran to its end. ``given`` holds names of files and processes of this machine.

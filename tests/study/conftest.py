@@ -7,13 +7,13 @@ import shutil
 import pytest
 
 from tests.report.written_run import write_run
-from tests.study.sealed import build_cell, write_study_file
+from tests.study.planted_cells import build_cell, write_study_file
 
 
 @pytest.fixture(scope="session")
 def run_directories(tmp_path_factory):
     """Write two runs: ``runs/a`` and ``runs/b``."""
-    folder = tmp_path_factory.mktemp("sealed")
+    folder = tmp_path_factory.mktemp("planted")
     for number, name in enumerate("ab"):
         write_run(folder / "runs" / name, build_cell(number))
     return folder

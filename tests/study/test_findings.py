@@ -22,7 +22,7 @@ from gapft_harness.study.findings import StudyFindings, compute_study
 from gapft_harness.study.protocol import select_audit_protocol, select_task_protocol
 from gapft_harness.study.recipe import StudyRecipe
 from tests.report.planted import CONDITIONS, sample_decodes
-from tests.study.sealed import build_cell
+from tests.study.planted_cells import build_cell
 
 
 def build_planted_cell(name: str, inputs: ReportInputs) -> Cell:

@@ -23,7 +23,7 @@ from gapft_harness.study.verify import verify_study
 from tests.kit.command import succeed
 from tests.kit.records import change_run, record_again, record_files
 from tests.report.written_run import build_recipe, build_response, write_rows, write_run
-from tests.study.sealed import (
+from tests.study.planted_cells import (
     build_cell,
     read_results,
     run_planted_study,

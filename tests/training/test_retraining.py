@@ -91,15 +91,6 @@ def test_lost_replicate_is_trained_again(run_at: RunAt) -> None:
     assert run.find_differences() == []
 
 
-def test_condition_that_becomes_replicate_is_trained_again(run_at: RunAt) -> None:
-    run = run_at("reported")
-    place = read_place(run, GAPFT)
-    assert run.resume("--set", "conditions.gapft.replicate=2").returncode == 0
-    assert read_place(run, GAPFT) != place
-    assert "seconds" in read_training(run, GAPFT)
-    assert run.find_differences() == []
-
-
 # Which conditions are replicates
 
 

@@ -22,10 +22,9 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recorded import read_decodes, read_training
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.verify.run import verify
-from tests.kit.command import gapft, succeed
+from tests.kit.command import succeed
 from tests.kit.letters import prepare_letters_run
 from tests.kit.patience import PATIENCE_S
-from tests.kit.records import read_records
 from tests.kit.report_tables import index_rows, read_results
 from tests.kit.running_commands import kill_command
 from tests.kit.runs import find_differences
@@ -117,44 +116,6 @@ def test_added_condition_reuses_adapter(finished_folder: Path, run: Path) -> Non
     }
     assert now == before
     assert find_differences(finished_folder, run) == []
-
-
-@pytest.mark.parametrize("changed", ["output/adapter_model.safetensors", "made_from.json"])
-def test_rejects_edited_adapter_in_store(finished_folder: Path, run: Path, changed: str) -> None:
-    shutil.copytree(finished_folder / ".store", run.parent / ".store")
-    stored = run.parent / ".store" / read_records(run)[layout.adapter_path(GAPFT)]["place"]
-    file = stored / changed
-    file.chmod(0o644)
-    text = file.read_bytes()
-    file.write_bytes(text[:-9] + bytes([text[-9] ^ 1]) + text[-8:])
-    shutil.rmtree(run / layout.adapter_path(SAME))
-    shutil.rmtree(run / layout.adapter_path(GAPFT))
-    done = gapft("run", run, "--only", "train", "--plugin", "plugin.py", cwd=finished_folder)
-    assert done.returncode == 2
-    assert str(stored) in "".join(done.stderr.split("\n")), done.stderr
-    assert not (run / layout.adapter_path(GAPFT)).exists()
-
-
-@pytest.mark.thorough
-def test_other_run_reuses_adapters_and_decisions(finished_folder: Path, tmp_path: Path) -> None:
-    shutil.copytree(finished_folder, tmp_path / "moved")
-    folder = tmp_path / "moved"
-    shutil.rmtree(folder / "run")
-    recipe = folder / "recipe.yaml"
-    recipe.write_text(recipe.read_text().replace(str(finished_folder), str(folder)))
-    arguments = ("--include-path", "tasks", "--plugin", "plugin.py", "--run-dir", "other")
-    done = succeed("run", "recipe.yaml", *arguments, cwd=folder)
-    assert "train: 4 reused, 0 new" in " ".join((done.stdout + done.stderr).split())
-    for arm in (GAPFT, SAME, UNIFORM):
-        assert weights_hash(folder / "other" / layout.adapter_path(arm)) == weights_hash(
-            finished_folder / "run" / layout.adapter_path(arm)
-        )
-        reused, original = (
-            read_judged(path / layout.decisions_path(arm))
-            for path in (finished_folder / "run", folder / "other")
-        )
-        assert [*reused] == [*original]
-    assert find_differences(folder, folder / "other") == []
 
 
 def start_run(folder: Path, name: str) -> subprocess.Popen[bytes]:

@@ -107,11 +107,6 @@ def test_failing_verifier_is_user_error(run: BaseRun, tmp_path: Path) -> None:
     assert any("no data here" in line for line in differences)
 
 
-def test_missing_plugin_is_named(run: BaseRun) -> None:
-    with pytest.raises(UserError, match=r"plugin\.py .*drawn"):
-        verify(run.path)
-
-
 def test_names_few_of_many_differing_verdicts(run: BaseRun) -> None:
     def invert_verdicts(rows: list[dict[str, Any]]) -> None:
         for row in rows:
@@ -133,19 +128,6 @@ def test_lost_adapter_of_decisions_is_named(run: BaseRun) -> None:
     shutil.rmtree(run.path / f"adapters/{ARM}")
     change_records(run.path, lambda records: records.pop(f"adapters/{ARM}"))
     assert any(f"adapters/{ARM}" in line for line in run.find_differences())
-
-
-def test_edited_report_is_named(run: BaseRun) -> None:
-    path = run.path / "report/results.json"
-    before = path.read_text()
-    path.write_text(before.replace('"pass_at_1": 0', '"pass_at_1": 1', 1))
-    assert path.read_text() != before
-    assert [line for line in run.find_differences() if line.startswith("report: was changed")]
-    record_again(run.path, "report")
-    assert [line for line in run.find_differences() if line.startswith("report/results.json: ")]
-    path.write_text(before)
-    record_again(run.path, "report")
-    assert run.find_differences() == []
 
 
 def test_run_without_its_records_is_one_error(run: BaseRun) -> None:
@@ -221,7 +203,7 @@ def test_weights_changed_everywhere_contradict_decisions(run: BaseRun) -> None:
 
 
 def test_unfinished_search_is_not_recorded(run_at: Callable[..., BaseRun]) -> None:
-    """A table exists before its split is sealed, and stays if the command is killed."""
+    """A table exists before its split is recorded, and stays if the command is killed."""
     run = run_at("searched")
     change_run(run.path, lambda content: content.update(outputs={}))
     report = verify(run.path, run.plugins)
@@ -241,9 +223,3 @@ def test_reports_progress_of_judging(run: BaseRun) -> None:
     facts = [record["facts"] for record in read_records(run.path).values()]
     assert counts == sorted(counts)
     assert counts[-1] >= sum(sum(item["verdicts"].values()) for item in facts if "verdicts" in item)
-
-
-def test_folder_without_run_is_rejected(tmp_path: Path) -> None:
-    done = call("verify", tmp_path)
-    assert done.returncode == 2
-    assert str(tmp_path) in done.stderr

@@ -45,7 +45,7 @@ def count_kept_slots(
 
 
 def compare_training_sets(run: RunDirectory, search: api.Arm, gold: api.Arm) -> Iterator[str]:
-    """Report properties that two sealed training sets must share but do not.
+    """Report properties that two training sets must share but do not.
 
     Args:
         run: the run.

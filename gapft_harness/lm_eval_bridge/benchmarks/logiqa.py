@@ -4,7 +4,7 @@ Section 4.1 of the paper: the audit has the 1,367 test problems whose prompt nev
 training split; the 211 training records whose prompt appears in the test split are dropped from the
 pool. A prompt consists of text, question and options, without white space at their ends. The older
 protocol uses the complete test split as audit and the complete training split as pool, including
-shared prompts (derived in docs/choices.md). The calibration split is dev.txt without the records
+shared prompts (derived in docs/paper.md). The calibration split is dev.txt without the records
 whose prompt is in one of the other two.
 """
 

@@ -1,1 +1,1 @@
-"""Read a run's sealed tables as typed arrays; no statistics."""
+"""Read a run's tables as typed arrays; no statistics."""

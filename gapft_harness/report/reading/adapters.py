@@ -56,7 +56,7 @@ def stacked(values: Mapping[Arm, NDArray[T]], condition: str) -> NDArray[T]:
 def read_decided(
     run_path: Path, arms: Sequence[Arm], adapters: str
 ) -> dict[Arm, NDArray[np.bool_]]:
-    """Read whether each arm's sealed decodes of the audit pass; by arm, shape (P,).
+    """Read whether each arm's decodes of the audit pass; by arm, shape (P,).
 
     Args:
         run_path: the run directory.

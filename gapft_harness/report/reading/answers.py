@@ -60,7 +60,7 @@ def answers_or_why(
 
 
 def read_answers(run_path: Path, task: Mapping[str, Any], tables: Mapping[Arm, str]) -> Answers:
-    """Read the sealed answers, and check that each agrees with its verdict.
+    """Read the recorded answers, and check that each agrees with its verdict.
 
     Args:
         run_path: the run directory.
@@ -105,7 +105,7 @@ def read_answers(run_path: Path, task: Mapping[str, Any], tables: Mapping[Arm, s
 
 
 def _read_gold(text: str, task: Mapping[str, Any]) -> str:
-    """Read the right answer from a sealed gold: the gold itself, or its value ``answer``."""
+    """Read the right answer from a recorded gold: the gold itself, or its value ``answer``."""
     value = json.loads(text)
     answer = value.get("answer") if isinstance(value, dict) else value
     if isinstance(answer, str):

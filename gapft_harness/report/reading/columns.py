@@ -1,4 +1,4 @@
-"""Read columns of a run's sealed tables, and verdicts as codes."""
+"""Read columns of a run's tables, and verdicts as codes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def read_columns(
     """Read the named columns of a Parquet file, each as a list.
 
     Args:
-        path: a sealed table.
+        path: a table of a run.
         names: the columns.
         filters: filters of pyarrow, such as ``DEPLOYED``; None: all rows.
 

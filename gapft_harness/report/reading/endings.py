@@ -1,4 +1,4 @@
-"""Count in sealed tables how responses ended, and how many of each kind have no answer."""
+"""Count in a run's tables how responses ended, and how many of each kind have no answer."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class LoadedPart:
 
 @dataclass(frozen=True, slots=True)
 class ReportInputs:
-    """All inputs of a report; problems are ordered by id, as in the sealed tables.
+    """All inputs of a report; problems are ordered by id, as in the tables.
 
     Attributes:
         recipe: the resolved recipe (``Recipe.model_dump``).

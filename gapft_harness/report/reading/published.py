@@ -23,7 +23,7 @@ from gapft_harness.run_directory.directory import SPLITS
 DIFFERENT_SOURCE = (
     "the source differs from the paper's source by more than chance explains, so its prompt, chat "
     "template, start tokens, rule, data or weights are different, and later results are not "
-    'comparable (docs/recipes.md, "Figures that a paper prints")'
+    'comparable (docs/paper.md, "Printed figures")'
 )
 #: Standard errors of a share beyond which chance does not explain a difference.
 _FAR_ERRORS = 2
@@ -224,7 +224,7 @@ def _find_different_setting(recipe: Mapping[str, Any], figure: PublishedValue) -
 
 
 def measure_search(run_path: Path, recipe: Mapping[str, Any], split: str) -> list[PublishedValue]:
-    """Return a split's printed figures with the values of its sealed search."""
+    """Return a split's printed figures with the values of its search."""
     figures = [figure for figure in list_published(recipe) if figure.subject == split]
     if all(figure.reason for figure in figures):
         return figures

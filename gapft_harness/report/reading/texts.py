@@ -19,7 +19,7 @@ _ROWS = 4096
 
 @dataclass(frozen=True, slots=True)
 class AuditTexts:
-    """All responses to the audit, in the order of the sealed tables.
+    """All responses to the audit, in the order of the tables.
 
     Attributes:
         run_path: the run directory; the caller has checked the hashes of the tables.

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.run_directory import layout
-from gapft_harness.stages.context import Context, require_selected
+from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment.loading import find_experiments
 from gapft_harness.stages.experiment.view import RUN_FOLDERS, View
 from gapft_harness.stages.running import build_runner, make_outputs
@@ -40,8 +40,8 @@ def check_experiments(context: Context, arms: Iterable[Arm]) -> None:
 
 def build_view(context: Context) -> View:
     """Build the view of a run's arms for experiments whose steps run."""
-    arms = context.list_trainable_arms()
-    return View(context.run, context.plugins, arms, context.plugin_files, context.executor)
+    arms, files = context.list_trainable_arms(), context.plugin_files
+    return View(context.run, context.plugins, arms, files, context.executor, context.cache)
 
 
 def run_experiments(context: Context) -> None:
@@ -50,9 +50,8 @@ def run_experiments(context: Context) -> None:
     Outputs that no experiment requests any more leave the run; the store keeps them.
 
     Raises:
-        UserError: an earlier stage has not run, or a finished file was changed.
+        UserError: a finished file was changed.
     """
-    require_selected(context.run)
     view, runner = build_view(context), build_runner(context)
     for experiment in find_experiments(context):
         for steps in experiment.steps(view):

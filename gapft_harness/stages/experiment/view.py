@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.records import SOURCE, Arm
-from gapft_harness.engine.outputs import Output, Unknown
+from gapft_harness.engine.outputs import NOT_HERE, Output, Unknown
 from gapft_harness.engine.step import Input, Step
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import Executor
@@ -17,7 +18,7 @@ from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recorded import read_judges, read_source
-from gapft_harness.stages.decode import DecodeBuilder, build_decoder, decode
+from gapft_harness.stages.decode import MACHINE, DecodeBuilder, build_decoder, decode
 from gapft_harness.stages.integrity.same_search import require_same_rules
 from gapft_harness.stages.search.states import Window, compute_states
 
@@ -37,6 +38,7 @@ class View:
         arms: the arms to consider: those with a training set, or the trained ones.
         plugin_files: files given by ``--plugin``.
         executor: runs the steps; None if they are only planned or checked.
+        cache: what is found once for a command (``Context.cache``).
     """
 
     def __init__(
@@ -46,12 +48,20 @@ class View:
         arms: Iterable[Arm],
         plugin_files: Sequence[str] = (),
         executor: Executor | None = None,
+        cache: dict[str, Any] | None = None,
     ) -> None:
         self.run = run
         self.plugins = plugins
         self._arms = tuple(arms)
         self.plugin_files, self._executor = list(plugin_files), executor
         self._outputs: dict[str, Output | Unknown] = {}
+        self._cache: dict[str, Any] = {} if cache is None else cache
+
+    def with_arms(self, arms: Iterable[Arm]) -> View:
+        """Return this view of the run with other arms."""
+        view = copy.copy(self)
+        view._arms, view._outputs = tuple(arms), {**self._outputs}
+        return view
 
     @property
     def recipe(self) -> Recipe:
@@ -176,7 +186,9 @@ class View:
         if arm.condition != SOURCE:
             adapter = Output(self.file(layout.adapter_path(arm)))
         problems = self.output(layout.problems_path(split))
-        return self._decoder.build(
+        if self._executor is not None:
+            self._require_rules()
+        return self.decoder.build(
             file, arm, split, problems, adapter, ids=ids, samples=samples, scale=scale, verb=verb
         )
 
@@ -191,7 +203,9 @@ class View:
         """
         recipe = self.recipe
         keep = recipe.evidence.keep or self.run.task["keep"]
-        code = self.plugins.find_code_hash("response rule", keep)
+        code: Any = self.plugins.find_code_hash("response rule", keep)
+        if code is None:
+            code = NOT_HERE
         samples = window or Window(0, recipe.search.k)
         return Step(
             layout.states_path(split, (window.offset, window.k) if window else None),
@@ -205,21 +219,26 @@ class View:
         )
 
     @cached_property
-    def _decoder(self) -> DecodeBuilder:
-        task = self.run.task
+    def decoder(self) -> DecodeBuilder:
+        """Builds the steps that decode the run's problems."""
         decoder = build_decoder(
             self.recipe,
-            task,
+            self.run.task,
             read_source(self.run),
             self.run.path,
             self.plugins,
             self.plugin_files,
             self._executor,
+            self._cache.get(MACHINE),
         )
-        if self._executor is not None and not self.plugins.can_rejudge(task["verifier"]):
-            described = decoder.machine["verifier"]["describes"]
-            require_same_rules(read_judges(self.run), "the decodes", described)
+        self._cache[MACHINE] = decoder.machine
         return decoder
+
+    def _require_rules(self) -> None:
+        """Require that verdicts that cannot be judged again follow the rules of earlier ones."""
+        if not self.plugins.can_rejudge(self.run.task["verifier"]):
+            described = self.decoder.machine["verifier"]["describes"]
+            require_same_rules(read_judges(self.run), "the decodes", described)
 
 
 def find_name_fault(step: Step) -> str:

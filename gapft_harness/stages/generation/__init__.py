@@ -1,1 +1,1 @@
-"""Generate, judge and seal responses; shared by search and audit."""
+"""Generate, judge and store responses; shared by search and audit."""

@@ -82,7 +82,7 @@ def require_disjoint(
 
 
 def require_disjoint_splits(run: RunDirectory, splits: Iterable[str]) -> list[str]:
-    """Require that the sealed splits of a run are disjoint.
+    """Require that the finished splits of a run are disjoint.
 
     Returns:
         Warnings with counts: of pool problems that nearly equal an audit problem, and of those

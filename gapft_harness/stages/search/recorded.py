@@ -296,7 +296,7 @@ class Gathering:
         if row.passed is None:
             raise UserError(
                 f"{row.place}: the response has no verdict; expected 0 or 1 in the format's field "
-                "(docs/import-export.md); name another field (search.responses.metric), or have "
+                "(docs/run-directory.md); name another field (search.responses.metric), or have "
                 "the task's verifier judge all responses (search.responses.judge)"
             )
         if row.finish_reason == CONTEXT_EXCEEDED and row.passed:

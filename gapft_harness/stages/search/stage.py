@@ -20,7 +20,7 @@ from gapft_harness.engine.outputs import NOT_HERE, Output
 from gapft_harness.engine.planner import Planner
 from gapft_harness.engine.step import Step
 from gapft_harness.engine.store import Store
-from gapft_harness.hooks.manager import Plugins, load_plugins
+from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import Job, ReportProgress, SamplerSettings, report_nothing
 from gapft_harness.lm_eval_bridge.samplers.endings import format_ignored_entries
 from gapft_harness.recipe.reading import check_recipe
@@ -40,8 +40,8 @@ from gapft_harness.run_directory.recipe_changes import list_differences, list_se
 from gapft_harness.run_directory.recorded import read_judges, read_searches
 from gapft_harness.run_directory.tables import write_problems
 from gapft_harness.stages.context import Context, is_selected
-from gapft_harness.stages.decode import DecodeBuilder, build_decoder
-from gapft_harness.stages.descriptions import select_reported_model
+from gapft_harness.stages.decode import MACHINE, DecodeBuilder, build_decoder
+from gapft_harness.stages.descriptions import require_described
 from gapft_harness.stages.generation.chunks import (
     DecodePhase,
     build_deployment_decoding,
@@ -82,7 +82,9 @@ def build_search_step(
         include_paths: folders with task YAML.
     """
     recipe, task = builder.recipe, builder.task
-    settings = build_search_settings(recipe, split)
+    settings, logs = build_search_settings(recipe, split), describe_logs(recipe, split)
+    if logs is not None:  # what replays them does not report the model
+        builder = replace(builder, source={})
     sampler, verifier = builder.describe_sampler(settings), builder.verifier
     search = recipe.search.model_dump(mode="json", exclude={"max_gen_toks", "responses"})
     if split == CALIBRATION:
@@ -96,7 +98,7 @@ def build_search_step(
             "decoding": dict(task["decoding"]),
             "search": search,
             "episode": dict(task["episode"]),
-            "logs": describe_logs(recipe, split),
+            "logs": logs,
             "sampler": builder.select_settings("sampler", sampler),
             "verifier": builder.select_settings("verifier", verifier),
         },
@@ -173,7 +175,7 @@ def search_split(
         if hash_problems(members) != problems:
             raise UserError(f"{split}: its problems have just changed; run the same command again")
         if logs is not None:
-            path = output.with_name("responses.jsonl")
+            path = output.with_name(".responses.jsonl")  # hidden: the store does not keep it
             log_facts = record_responses(checked, path, split, members, task, plugin_files)
             settings = build_search_settings(checked, split, path)
     except UserError:
@@ -189,7 +191,7 @@ def search_split(
         store=Store(Path(store)),
         run=run,
         load_sampler=lambda: plugins.create_sampler(settings, None),
-        require_same_model=partial(_require_described, described=described["sampler"]),
+        require_same_model=partial(require_described, described=described["sampler"], name=split),
         judge=judge,
         progress=progress,
         build_extra=lambda source: {
@@ -221,17 +223,6 @@ def build_decodes(
         episode["executions"],
         logs,
     )
-
-
-def _require_described(source: Mapping[str, Any], described: Mapping[str, Any]) -> None:
-    """Require that a loaded model reports what its description for keys has."""
-    expected, reported = described["model"].get("reported"), select_reported_model(source)
-    if isinstance(expected, Mapping) and expected != NOT_HERE and dict(expected) != reported:
-        lines = list_differences(dict(expected), reported)
-        raise UserError(
-            f"the model is not the one that was searched before: {'; '.join(lines)}; restore it, "
-            "or use another --run-dir"
-        )
 
 
 def _describe_log_model(source: Mapping[str, Any]) -> dict[str, Any]:
@@ -281,18 +272,20 @@ def run_search_stage(context: Context) -> None:
     """
     data = read_data(context)
     run, task = context.run, _describe_task(context, data)
+    plugins, files, executor = context.plugins, context.plugin_files, context.executor
+    builder = build_decoder(run.recipe, task, {}, run.path, plugins, files, executor)
+    context.cache[MACHINE] = builder.machine
     problems = {split: data["splits"][split] for split in context.splits}
-    steps, runner = _build_steps(context, task, problems), build_runner(context)
-    if missing := runner.list_missing(steps):
-        source: Mapping[str, Any] = {}
-        if any(map(needs_model, missing)):
-            source = _ask_model(context)
-            steps = _build_steps(context, task, problems, source)
-            missing = runner.list_missing(steps)
+    paths = context.include_paths
+    steps, runner = _build_steps(builder, problems, paths), build_runner(context)
+    missing = runner.list_missing(steps)
+    if any(map(needs_model, missing)):
+        builder = replace(builder, source=_ask_model(context))
+        steps = _build_steps(builder, problems, paths)
+        missing = runner.list_missing(steps)
+    if missing:
         others = [split for split in find_searched_splits(run) if split not in problems]
-        _require_same_searches(
-            run, _build_steps(context, task, dict.fromkeys(others, NOT_HERE), source)
-        )
+        _require_same_searches(run, _build_steps(builder, dict.fromkeys(others, NOT_HERE), paths))
         _require_rules(context, steps[0], [step.name for step in missing])
         _search_shares(context, missing)
     for step in steps:
@@ -315,16 +308,11 @@ def needs_model(step: Step) -> bool:
 
 
 def _build_steps(
-    context: Context,
-    task: Mapping[str, Any],
-    problems: Mapping[str, Any],
-    source: Mapping[str, Any] | None = None,
+    builder: DecodeBuilder, problems: Mapping[str, Any], include_paths: Sequence[str]
 ) -> list[Step]:
-    run = context.run
-    plugins, files, executor = context.plugins, context.plugin_files, context.executor
-    builder = build_decoder(run.recipe, task, source or {}, run.path, plugins, files, executor)
-    paths = [str(path) for path in context.include_paths]
-    return [build_search_step(builder, split, item, paths) for split, item in problems.items()]
+    return [
+        build_search_step(builder, split, item, include_paths) for split, item in problems.items()
+    ]
 
 
 def _require_same_searches(run: RunDirectory, steps: Sequence[Step]) -> None:
@@ -336,23 +324,6 @@ def _require_same_searches(run: RunDirectory, steps: Sequence[Step]) -> None:
             f"{name}: was searched with other settings or another model ({reason}); all splits "
             "need the same: restore them, or search all splits again (without --split)"
         )
-
-
-def list_search_steps(
-    run: RunDirectory, plugins: Plugins, problems: Mapping[Split, Any] | None = None
-) -> list[Step]:
-    """List the steps of a run's finished searches.
-
-    Args:
-        run: the run.
-        plugins: the loaded plugins.
-        problems: what ``hash_problems`` returned for each split whose data are known.
-    """
-    if not (splits := find_searched_splits(run)):
-        return []
-    builder = build_decoder(run.recipe, run.task, {}, run.path, plugins, ())
-    known = problems or {}
-    return [build_search_step(builder, split, known.get(split, NOT_HERE)) for split in splits]
 
 
 def find_searched_splits(run: RunDirectory) -> list[Split]:

@@ -72,7 +72,7 @@ def _is_online(recipe: Recipe, condition: str, plugins: Plugins) -> bool:
 def check_groups(
     run: RunDirectory, arm: Arm, examples: Sequence[Example], facts: Mapping[str, Any]
 ) -> Iterable[str]:
-    """Verify that an arm's sealed groups follow from plan, states and rewards.
+    """Verify that an arm's recorded groups follow from plan, states and rewards.
 
     Rewards and tokens are not recomputed.
 

@@ -25,13 +25,10 @@ from gapft_harness.run_directory.recorded import TRAINED_AS, read_training
 from gapft_harness.stages.decode import decode
 from gapft_harness.stages.experiment import Experiment, View, load_experiments
 from gapft_harness.stages.integrity.differences import Differences, compare_ids
-from gapft_harness.stages.search.stage import (
-    find_searched_splits,
-    list_search_steps,
-    search_split,
-)
+from gapft_harness.stages.search.stage import find_searched_splits, search_split
 from gapft_harness.stages.steps import (
     list_audit_steps,
+    list_search_steps,
     list_training_steps,
     make_selections,
     make_states,
@@ -63,12 +60,12 @@ def check_steps(
     checker = build_checker(run, plugins, judge)
     arms = [arm for arm in list_arms(run.recipe) if run.has(layout.selection_path(arm))]
     view = View(run, plugins, arms, plugin_files)
-    steps = findings.try_reading("search", lambda: list_search_steps(run, plugins, problems))
+    steps = findings.try_reading("search", lambda: list_search_steps(view, problems))
     view.add(checker(steps or ()))
     _check_selections(view, checker, findings)
     trained = [arm for arm in arms if run.has(layout.adapter_path(arm))]
     findings.missing += [f"{arm.name} is not trained" for arm in arms if arm not in trained]
-    view = View(run, plugins, trained, plugin_files)
+    view = view.with_arms(trained)
     _check_adapters(view, checker, findings)
     check_decodes(view, checker, findings)
 

@@ -274,7 +274,8 @@ def describe_recipe(recipe: Any) -> Values:
         exposures = training.repetitions * (n + replay) if fixed else None
         steps = count_steps(exposures, training) if fixed else training.update_groups
         budget = {"n": n, "replay": replay, "N": exposures, "J": steps}
-        conditions[name] = {**recipe.resolve_condition(condition), "budget": budget}
+        own = {"k": recipe.find_k(name), "training": training.model_dump(mode="json")}
+        conditions[name] = {**condition.model_dump(mode="json"), **own, "budget": budget}
     settings = recipe.model_dump(mode="json") | {"conditions": conditions}
     settings["arms"] = {f"{name}-seed{seed}": True for name in conditions for seed in recipe.seeds}
     return dict(flatten(settings))
