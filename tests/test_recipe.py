@@ -247,4 +247,4 @@ def test_setting_the_default_changes_nothing(
     changed = RunDirectory.create_or_open(
         run.path, build_recipe(Setting(key, other, "--set"))
     ).changes
-    assert changed.search_changes == (describe_change(key, default, other),)
+    assert changed == [describe_change(key, default, other)]

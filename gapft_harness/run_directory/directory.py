@@ -129,7 +129,8 @@ class RunDirectory:
             raise UserError(f"run directory {path}: is a file; expected a folder")
         if (path / layout.RECIPE).exists():
             earlier = cls(path, read_recipe(path))
-            changes = find_changes(path, earlier.recipe, recipe, plugins)
+            task = earlier.facts()["task"]
+            changes = find_changes(path, earlier.recipe, recipe, task, plugins)
             trained = () if changes else earlier.find_trained_arms()
             return recipe_changes.extend_recipe(earlier.recipe, recipe, trained), changes
         if path.is_dir() and any(not _has_no_work(p, path) for p in path.iterdir()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,14 @@ from gapft_harness.core.json_values import describe_change, diff_values
 from gapft_harness.core.records import Arm
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.run_directory.facts import TaskFacts
 
 #: Sections of a recipe that do not affect results: their changes are not reported.
 _IGNORED_SECTIONS = ("executor", "tracker", "notes", "description", "paper", "model")
 
 
 def find_changes(
-    path: Path, earlier: Recipe, recipe: Recipe, plugins: Plugins | None = None
+    path: Path, earlier: Recipe, recipe: Recipe, task: TaskFacts, plugins: Plugins | None = None
 ) -> list[str]:
     """List the settings that differ from a run's and that its work depends on, with both values.
 
@@ -25,6 +26,7 @@ def find_changes(
         path: the run directory.
         earlier: the run's recipe.
         recipe: the new recipe.
+        task: the task, as the run recorded it; empty before the search.
         plugins: as for ``Recipe.build_identity``.
 
     Raises:
@@ -43,7 +45,27 @@ def find_changes(
         }
         for compared in (earlier, _keep_chat_template(earlier, recipe))
     )
+    _fill_task_values(before, after, task)
     return list_differences(before, after)
+
+
+def _fill_task_values(before: dict[str, Any], after: dict[str, Any], task: TaskFacts) -> None:
+    """Fill in the task's values for keys that a run's recipe leaves to the task.
+
+    So a recipe that only states such a value changes nothing.
+    """
+    values_by_section: dict[str, Mapping[str, Any]] = {
+        "episode": task.get("episode", {}),
+        "search": {"max_gen_toks": task.get("decoding", {}).get("max_gen_toks")},
+        "verifier": {"name": task.get("verifier")},
+        "evidence": {"keep": task.get("keep")},
+    }
+    for section, values in values_by_section.items():
+        for key, value in values.items():
+            if before[section][key] is None:
+                before[section][key] = value
+                if after[section][key] is None:
+                    after[section][key] = value
 
 
 def list_setting_changes(earlier: Recipe, recipe: Recipe) -> list[str]:
