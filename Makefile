@@ -28,8 +28,8 @@ export PYTHONDONTWRITEBYTECODE :=
 demo: $(VENV)/installed
 	$(BIN)/gapft run demo
 
-# Groups of tests (tests/conftest.py) go to workers whole, in their order.
-PYTEST := $(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder \
+# Files go to workers whole, in their order: fixtures of a file are made once.
+PYTEST := $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder \
 	--ignore tests/engines --ignore tests/real_model
 
 test: $(VENV)/installed-test

@@ -32,15 +32,16 @@ settings.load_profile("tests")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests with a browser or a second environment, before tests are chosen by marks.
 
-    Whole files go to one worker, since fixtures of a file are made once; so do all tests of
-    README's run, or several workers would wait for it.
+    Files that use README's run come last but for one: workers would wait for it.
     """
+    waiting = set()
     for item in items:
         fixtures = {*getattr(item, "fixturenames", ())}
         if {"browser", "installation"} & fixtures:
             item.add_marker(pytest.mark.thorough)
-        group = "readme" if "readme_run" in fixtures else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
+        if "readme_run" in fixtures and item.path.name != "test_demo.py":
+            waiting.add(item.path)
+    items.sort(key=lambda item: item.path in waiting)
 
 
 def pytest_collection_finish() -> None:

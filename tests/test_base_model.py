@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 
 from tests.kit.command import ROOT, succeed
 from tests.kit.tiny_models import write_byte_llama
@@ -13,6 +14,7 @@ from tests.kit.tiny_models import write_byte_llama
 _FILE = re.compile(r"```\w+ title=(\S+)\n(.*?)```", re.DOTALL)
 
 
+@pytest.mark.thorough
 def test_documented_base_model_task_runs(tmp_path: Path) -> None:
     for page in ("run", "tasks"):
         for name, content in _FILE.findall((ROOT / "docs" / f"{page}.md").read_text()):

@@ -101,6 +101,7 @@ def test_trains_each_arm_with_its_own_settings(folder: Path) -> None:
     assert verify(run, [str(folder / "plugin.py"), str(folder / "online.py")]).differences == []
 
 
+@pytest.mark.thorough
 def test_arms_with_other_settings_are_never_matched(folder: Path, results: dict[str, Any]) -> None:
     own: dict[str, dict[str, object]] = {
         "gapft": {},
@@ -127,6 +128,7 @@ def test_arms_with_other_settings_are_never_matched(folder: Path, results: dict[
     assert pairs["gapft", "older"]["label"].endswith("‡")
 
 
+@pytest.mark.thorough
 def test_reports_recovered_problems_by_k(folder: Path, results: dict[str, Any]) -> None:
     run = folder / "run"
     states = [*read_states(run / layout.states_path("pool"))]

@@ -85,7 +85,7 @@ def find_file(name: str) -> Path:
 def _describe_folder(path: Path) -> str:
     """Describe a folder given in place of a recipe's file, and the command to use instead."""
     for file, description in (
-        ("recipe.yaml", "a run directory"),
+        ("recipe.yaml", "a run directory without manifest.json"),
         ("study.yaml", "a study's folder"),
     ):
         if os.path.isfile(path / file):

@@ -246,9 +246,8 @@ def test_examples_become_turns_and_description_system(
     assert load_task("nq_open", [folder]).read_audit()[0].turns == ()
 
 
-@pytest.mark.parametrize(
-    ("multiturn", "turns"), [pytest.param("true", 3, marks=pytest.mark.thorough), ("false", 1)]
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize(("multiturn", "turns"), [("true", 3), ("false", 1)])
 def test_gap_shows_examples_as_turns(
     folder: Path, models: dict[str, Path], tmp_path: Path, multiturn: str, turns: int
 ) -> None:

@@ -345,6 +345,7 @@ def test_repeated_command_changes_no_file(run_at: RunAt, base: str) -> None:
     assert list_changed_files(before, read_files(run.path.parent)) == []
 
 
+@pytest.mark.thorough
 def test_repeated_experiments_change_no_file(tmp_path: Path) -> None:
     task = write_planted_task(tmp_path / "task", range(150), range(200, 300))
     task.run("run", **CONTROLS)

@@ -99,6 +99,7 @@ def test_study_resumes_after_kill_and_verifies(folder: Path) -> None:
     assert "the study's report is equal to one recomputed from its cells" in text
 
 
+@pytest.mark.thorough
 def test_cell_that_cannot_rerun_fails_alone(folder: Path) -> None:
     """Uses the runs of the previous test, without their store."""
     shutil.rmtree(folder / "out/cells/.store")

@@ -69,6 +69,7 @@ def test_reports_error_of_broken_file(data, run_doctor):
     assert "val.json" in select_lines("gapft_reclor", lines)[0]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
 def test_command_works_with_closed_streams(tmp_path, closed):
     """As a service may start it. Files that get these descriptors must not go to a worker."""

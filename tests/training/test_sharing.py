@@ -131,6 +131,7 @@ def start_run(folder: Path, name: str) -> subprocess.Popen[bytes]:
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kills_first", [False, True])
 def test_parallel_runs_train_each_adapter_once(
     finished_folder: Path, tmp_path: Path, kills_first: bool
