@@ -112,7 +112,9 @@ class Store:
         from gapft_harness.core.locks import hold_lock
 
         path = self.root / place
+        new_folders = [folder for folder in (path.parent, self.root) if not folder.exists()]
         with contextlib.ExitStack() as stack:
+            stack.callback(_remove_empty, new_folders)  # after a mistake, nothing is left
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 lock = hold_lock(path.with_name(f".{path.name}.lock"), wait=wait)
@@ -251,6 +253,13 @@ def _clear_folder(folder: Path) -> None:
     for path in folder.iterdir():
         if not path.name.startswith(".") or path.name.endswith(PARTIAL):
             remove_path(path)
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    """Remove the folders that are empty."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def read_json(path: Path) -> dict[str, Any]:

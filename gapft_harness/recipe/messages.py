@@ -54,8 +54,8 @@ def build_recipe_error(
 def iterate_keys(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo]]:
     """Yield every dotted key that holds a value, in order."""
     for name, info in model.model_fields.items():
-        section = _find_field_section(info)
-        if section is None or _is_mapping(info):
+        section = _unwrap_section(info.annotation)
+        if section is None:
             yield name, info
         else:
             yield from ((f"{name}.{key}", field) for key, field in iterate_keys(section))
@@ -111,24 +111,23 @@ def _format_example(location: Sequence[str], model: type[BaseModel]) -> str:
 
 
 def _find_section(location: Sequence[str], model: type[BaseModel]) -> type[BaseModel]:
-    """Return the section at a key."""
-    section = model
-    parts = iter(location)
-    for part in parts:
-        info = section.model_fields.get(part)
-        if info is None:  # within a value
+    """Return the section at a key, or else the section around it."""
+    section: type[BaseModel] = model
+    kind: Any = model
+    for part in location:
+        if get_origin(kind) in (dict, Mapping):  # the part is a name that the recipe gives
+            kind = get_args(kind)[1]
+        elif (holder := _unwrap_section(kind)) and part in holder.model_fields:
+            kind = holder.model_fields[part].annotation
+        else:  # within a value
             return section
-        section = _find_field_section(info) or section
-        if _is_mapping(info):
-            next(parts, None)  # the name that the recipe gives
+        section = _unwrap_section(kind) or section
     return section
 
 
-def _find_field_section(info: FieldInfo) -> type[BaseModel] | None:
-    """Return the section that a field holds, also an optional one or one under each name."""
-    kinds = (info.annotation, *get_args(info.annotation))
+def _unwrap_section(kind: Any) -> type[BaseModel] | None:
+    """Return the section that a type is, also an optional one; None for any other type."""
+    if get_origin(kind) in (dict, Mapping):
+        return None
+    kinds = (kind, *get_args(kind))
     return next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)
-
-
-def _is_mapping(info: FieldInfo) -> bool:
-    return get_origin(info.annotation) in (dict, Mapping)
