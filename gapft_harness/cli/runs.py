@@ -263,11 +263,11 @@ def _run_stages(
         display.print_message(run.recipe.executor.describe_processes())
     if origins := context.plugins.describe_origins():
         run.update_facts(lambda facts: facts["plugins"].update(origins))
-    run.write_execution_settings()
     if "train" in stages:
         require_trainable_run(context)
 
     def store_recipe() -> None:
+        run.write_execution_settings()
         if has_recipe and stages == ["search"]:
             store_searched_recipe(context)
 

@@ -104,15 +104,10 @@ def test_verify_detects_changed_weights_of_same_size(workspace: Path, run: Path)
     assert find_differences(workspace, run) == []
 
 
-#: Adds a calibration split, with its file, to the task's data.
-ADD_SPLIT = replace_text("test: audit.jsonl}", "test: audit.jsonl, later: audit.jsonl}")
-
-
 @pytest.mark.parametrize(
     ("file", "edit"),
     [
         (TASK, lambda text: f"# a remark\n{text}"),
-        (TASK, lambda text: ADD_SPLIT(f"{text}\nvalidation_split: later\n")),
         ("model/README.md", lambda text: "x"),
     ],
 )

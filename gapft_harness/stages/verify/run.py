@@ -7,9 +7,10 @@ Nothing is changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError, describe_error
 from gapft_harness.engine.checker import Checker
@@ -133,7 +134,20 @@ def _require_plugins(run: RunDirectory, plugins: Plugins) -> None:
     for kind, name in names:
         plugins.get(kind, name)
     if task:
-        plugins.create_verifier(task["verifier"], task["verifier_params"]).close()
+        _require_verifier(task["verifier"], task["verifier_params"], plugins)
+
+
+def _require_verifier(name: str, params: Mapping[str, Any], plugins: Plugins) -> None:
+    """Check that a verifier can be created: for example, its data may be on another machine."""
+    try:
+        plugins.create_verifier(name, params).close()
+    except GapftError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"verifier {name!r} cannot be created ({describe_error(error)}), so no verdict can be "
+            "compared; give it what it needs and verify again"
+        ) from error
 
 
 def _describe_other_version(run: RunDirectory) -> str:
