@@ -21,15 +21,20 @@ from tests.kit.report_tables import read_results
 ROOT = Path(__file__).parents[2]
 CONDITIONS = ["gapft", "uniform", "replay", "all_verified"]
 #: The run of the plugin page adds a plugin's condition.
-ALL = [*CONDITIONS, "most_reachable"]
+ALL, PLUGIN = [*CONDITIONS, "most_reachable"], "most_reachable.py"
 
 
 @pytest.fixture(scope="module")
 def whole_run(demo_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of README's run after the command with four conditions and no plugin."""
+    """A copy of README's run after the command with four conditions; a fifth is trained.
+
+    The fifth needs its plugin in each command that might make it again.
+    """
     runs = tmp_path_factory.mktemp("demo") / "runs"
     shutil.copytree(demo_run.parent, runs)
-    succeed("run", "demo", "--run-dir", runs / "demo")
+    command, plugin = ("run", "demo", "--run-dir", runs / "demo"), demo_run.parents[1] / PLUGIN
+    assert f"give --plugin {plugin}" in gapft(*command).stderr.replace("\n", "")
+    succeed(*command, "--plugin", plugin)
     return runs / "demo"
 
 
