@@ -121,7 +121,7 @@ def test_lists_missing_parts_of_unfinished_run(run_at: Callable[..., BaseRun]) -
     run = run_at("selected")
     report = verify(run.path, run.plugins)
     assert report.differences == []
-    assert f"{ARM} is not trained" in report.missing
+    assert f"adapters/{ARM} is not made" in report.missing
 
 
 def test_lost_adapter_of_decisions_is_named(run: BaseRun) -> None:
