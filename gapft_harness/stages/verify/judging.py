@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
 from gapft_harness.recipe.recipe import build_sampler_settings
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.recorded import ImportFacts, read_judged_facts, read_judges
+from gapft_harness.run_directory.recorded import ImportFacts, read_judged_facts
 from gapft_harness.run_directory.tables import (
     IMPORTED_PREFIX,
     JudgedResponse,
@@ -257,7 +256,6 @@ def _create_judge(
     elif not plugins.can_rejudge(name):
         yield TableJudge(None)
         findings.checked.append(f"the verdicts of {name} were not judged again (rejudge=False)")
-        findings.checked += _describe_rules(read_judges(run))
     else:
         judge = plugins.create_verifier(name, task["verifier_params"])
         table_judge = TableJudge(judge, report_count=findings.count_verdicts)
@@ -272,16 +270,6 @@ def _create_judge(
                 "difference (verify again on a quiet machine): "
                 f"{'; '.join(table_judge.timed_out[:_MAX_NAMED])}"
             )
-
-
-def _describe_rules(judges: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Describe the verifier's rules for each table; several lines if they differ."""
-    parts: dict[str, list[str]] = {}
-    for part, description in judges.items():
-        parts.setdefault(json.dumps(description.get("rules"), sort_keys=True), []).append(part)
-    for rules, judged in parts.items():
-        rules_text = "none recorded" if rules == "null" else rules
-        yield f"rules of these verdicts ({', '.join(judged)}): {rules_text}"
 
 
 def _pair_with_golds(
