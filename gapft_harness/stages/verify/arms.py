@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -35,9 +35,9 @@ from gapft_harness.training.ledger import (
 from gapft_harness.training.plan import budget, build_sequences, plan_steps
 
 #: Facts that must be equal for all arms of a run, of one trainer, and of the same settings.
-_RUN_KEYS = ("base_sha256",)
+_RUN_KEYS = ("base_sha256", "end_id")
 _TRAINER_KEYS = ("versions",)
-_SETTINGS_KEYS = ("settings", "optimizer", "adapter_config.json")
+_SETTINGS_KEYS = ("settings", "optimizer", "attention", "adapter_config.json")
 
 #: Keys of ``adapter_config.json`` that may differ: the base's location, the version of PEFT, and a
 #: value that PEFT sets by the base's kind of layer, whatever the file contains.
@@ -112,16 +112,8 @@ def check_adapter(run: RunDirectory, plugins: Plugins, step: Step, output: Outpu
         yield from _check_log(f"{where}/training_log.jsonl", log, steps, facts)
 
 
-def check_common_facts(
-    run: RunDirectory, arms: Sequence[Arm], documented: Mapping[str, bool]
-) -> Iterable[str]:
-    """Compare the facts that arms must have in common.
-
-    Args:
-        run: the run.
-        arms: the arms.
-        documented: whether each trainer declares ``as_documented``.
-    """
+def check_common_facts(run: RunDirectory, arms: Sequence[Arm]) -> Iterable[str]:
+    """Compare the facts that arms must have in common, as far as their trainers give them."""
     first_values: dict[tuple[str, str], tuple[Arm, Any]] = {}
     for arm in arms:
         settings = run.recipe.resolve_training(arm.condition)
@@ -129,19 +121,13 @@ def check_common_facts(
         facts = json.loads(path.read_text("utf-8"))
         facts["adapter_config.json"] = _read_own_config(path.with_name("adapter_config.json"))
         keys_by_scope = {
-            "": (_RUN_KEYS, ("end_id",)),
-            f"trainer {settings.trainer}": (_TRAINER_KEYS, ()),
-            settings.model_dump_json(): (_SETTINGS_KEYS, ("attention",)),
+            "": _RUN_KEYS,
+            f"trainer {settings.trainer}": _TRAINER_KEYS,
+            settings.model_dump_json(): _SETTINGS_KEYS,
         }
-        for scope, (keys, optional_keys) in keys_by_scope.items():
-            for key in (*keys, *optional_keys):  # the latter may be missing
-                b = facts.get(key)
-                is_required = key in keys and (
-                    documented[settings.trainer] or (scope and (scope, key) in first_values)
-                )
-                if b is None and is_required:
-                    yield f"{layout.adapter_path(arm)}/training.json: {key} is missing"
-                if b is None:
+        for scope, keys in keys_by_scope.items():
+            for key in keys:
+                if (b := facts.get(key)) is None:
                     continue
                 other, a = first_values.setdefault((scope, key), (arm, b))
                 if a != b:

@@ -143,7 +143,7 @@ def _check_adapters(view: View, findings: Differences) -> None:
         name: view.plugins.get("trainer", name).require_traits(TrainerTraits).as_documented
         for name in run.recipe.list_trainers()
     }
-    findings.collect(layout.ADAPTERS, lambda: check_common_facts(run, arms, documented))
+    findings.collect(layout.ADAPTERS, lambda: check_common_facts(run, arms))
     trainers = Counter(run.recipe.resolve_training(arm.condition).trainer for arm in arms)
     for trainer, count in trainers.items():
         if not documented[trainer]:
