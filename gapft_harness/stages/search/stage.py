@@ -467,8 +467,7 @@ def compare_with_paper(run: RunDirectory) -> list[str]:
 def store_searched_recipe(context: Context) -> None:
     """Store the recipe of a separate search command, since later stages use it.
 
-    If the run has selected, only the calibration settings are added; another selection needs a
-    separate command.
+    If the run has selected, its recipe stays, since another selection needs a separate command.
     """
     run = context.run
     earlier = RunDirectory.open(run.path)
@@ -476,12 +475,8 @@ def store_searched_recipe(context: Context) -> None:
         context.warn(run.record_recipe())
         run.write_recipe()
         return
-    merged = earlier.recipe.with_scaling_of(run.recipe)
-    merged_run = RunDirectory(run.path, merged)
-    context.warn(merged_run.record_recipe())
-    merged_run.write_recipe()
     if pending_changes := list_differences(
-        merged.model_dump(mode="json"), run.recipe.model_dump(mode="json")
+        earlier.recipe.model_dump(mode="json"), run.recipe.model_dump(mode="json")
     ):
         context.report_line(
             f"these settings apply when gapft run selects again: {'; '.join(pending_changes)}"
