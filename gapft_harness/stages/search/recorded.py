@@ -173,7 +173,7 @@ class Gathering:
         paths = self.paths
         self.hashes = _hash_logs(paths)
         logs = [open_log(Path(path), self.plugin_files) for path in paths]
-        all_paths, seen = ", ".join(paths), ResponsePlaces(paths)
+        all_paths, seen = ", ".join(paths), ResponsePlaces()
         numbered = {is_numbered(log) for log in logs[bool(self.greedy_path) :]}
         if self.choice.filter is not None and numbered == {True}:
             raise UserError(
@@ -184,9 +184,9 @@ class Gathering:
                 f"{all_paths}: cannot use plain JSON lines together with another format; give "
                 "logs of one format"
             )
-        for number, (path, log) in enumerate(zip(paths, logs, strict=True)):
+        for path, log in zip(paths, logs, strict=True):
             self.formats[path] = log.kind
-            for line in self._build_lines(path, number, log, seen):
+            for line in self._build_lines(path, log, seen):
                 file.write(json.dumps(line, ensure_ascii=True) + "\n")
                 self.response_count += 1
             if path != self.greedy_path and not is_numbered(log):
@@ -251,9 +251,7 @@ class Gathering:
             )
         return warnings
 
-    def _build_lines(
-        self, path: str, number: int, log: Log, seen: ResponsePlaces
-    ) -> Iterator[dict[str, Any]]:
+    def _build_lines(self, path: str, log: Log, seen: ResponsePlaces) -> Iterator[dict[str, Any]]:
         """Yield the lines of the needed responses of one log."""
         greedy = path == self.greedy_path
         known_problems = ProblemIndex(self.problems, self.split, self.choice.list_joined_fields())
@@ -276,7 +274,7 @@ class Gathering:
                     "log of search.responses.greedy"
                 )
             index = row.index if row.index == GREEDY else earlier_samples + row.index
-            seen.add(problem, index, number, row)
+            seen.add(problem, index, row)
             self._check_verdict(row)
             if index < self.k:
                 line = {
