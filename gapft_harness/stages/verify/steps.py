@@ -8,7 +8,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from gapft_harness.core.extras import install_command, is_installed
 from gapft_harness.core.records import GREEDY, SOURCE
 from gapft_harness.core.streams import SampleStreams
 from gapft_harness.engine.checker import Check, Checker
@@ -151,11 +150,6 @@ def _check_adapters(view: View, findings: Differences) -> None:
                 f"{count} adapters of trainer {trainer!r}: the steps, tokens, weights, settings "
                 "and drawn groups in their folders are right; facts that are not there were not "
                 "verified"
-            )
-        elif not is_installed("peft"):
-            findings.checked.append(
-                f"not checked, because PEFT is not installed ({install_command('peft')}): whether "
-                "these adapters' configurations match their settings"
             )
     shared = [name for name, facts in read_training(run).items() if TRAINED_AS in facts]
     if shared:
