@@ -110,11 +110,13 @@ class CheckedExperiment:
             result = method(*args, **kwargs)
             if isinstance(result, Iterator):
                 result = [*result]
+        if name == "part" and result is None:
+            return None
         if (expected := _find_return_type(name)) is not None:
             entry.check_result(result, expected, method)
         for table in result if name == "tables" else ():
             _check_table(entry, table, method)
-        if name != "part" or result is None:
+        if name != "part":
             return result
         if result.name != entry.name:
             raise entry.contract_error(
@@ -127,7 +129,7 @@ class CheckedExperiment:
         entry, method = self._entry, cast(Any, self._wrapped).steps
         with entry.wrap_errors():
             generator = method(view)
-        entry.check_result(generator, InstanceOf[Iterator], method)
+        entry.check_result(generator, InstanceOf[Iterator[Any]], method)
         while True:
             with entry.wrap_errors():
                 next_steps = next(generator, None)
@@ -142,7 +144,7 @@ def _find_return_type(name: str) -> Any:
     if name in ("conditions", "cost", "faults", "warnings", "leads"):
         return Sequence[str]
     if name == "verdicts":
-        return InstanceOf[Mapping]
+        return InstanceOf[Mapping[str, Any]]
     if name == "tables":
         from gapft_harness.presentation.content import Table
 
@@ -150,7 +152,7 @@ def _find_return_type(name: str) -> Any:
     if name == "part":
         from gapft_harness.report.part import Part
 
-        return InstanceOf[Part] | None
+        return InstanceOf[Part]
     return None
 
 
