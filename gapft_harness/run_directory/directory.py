@@ -235,9 +235,8 @@ class RunDirectory:
     def record_stage_time(self, stage: str) -> Iterator[None]:
         """Add a stage's wall seconds (all its runs together) and date to the facts.
 
-        Also record the worker processes and threads of the last run. The date changes only if the
-        stage made an output. A finished stage that finds nothing to do changes nothing, nor does a
-        mistake of the user.
+        The date changes only if the stage made an output. A finished stage that finds nothing to do
+        changes nothing, nor does a mistake of the user.
         """
         start, old_records = time.monotonic(), self.outputs.read_records()
 
@@ -248,8 +247,6 @@ class RunDirectory:
             day = datetime.now(UTC).date().isoformat()
             entry = facts["stages"].setdefault(stage, {"seconds": 0.0, "day": day})
             entry["seconds"] = round(entry["seconds"] + time.monotonic() - start, 3)
-            executor = self.recipe.executor
-            entry |= {"workers": executor.workers, "threads": executor.threads_per_worker}
             if not is_same:
                 entry["day"] = day
 
