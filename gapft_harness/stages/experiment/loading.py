@@ -6,7 +6,7 @@ The return values of an experiment are checked; its faults are reported with its
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -108,7 +108,7 @@ class CheckedExperiment:
         entry = self._entry
         with entry.wrap_errors():
             result = method(*args, **kwargs)
-            if isinstance(result, Iterator):
+            if isinstance(result, Iterator | Set):
                 result = [*result]
         if name == "part" and result is None:
             return None
