@@ -68,7 +68,6 @@ def generate_missing(
         chunks,
         lambda: ChunkGenerator(sampler, {}, streams, episodes, judge),
         progress,
-        episodes.attempts if episodes else 1,
         share,
     )
     responses = Responses()

@@ -327,5 +327,5 @@ def test_timeout_stays_in_its_run(written: Written) -> None:
 def test_missing_outputs_are_no_differences(written: Written) -> None:
     findings = written.verify(written.write())
     assert findings.differences == []
-    assert "gapft-seed13 is not audited" in findings.missing
+    assert "decisions/gapft-seed13.parquet is not made" in findings.missing
     assert "counting/gapft-seed13.json is not made" in findings.missing

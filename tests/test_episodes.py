@@ -205,8 +205,7 @@ def test_resume_repeats_only_the_unfinished_chunk(
 
 @given(script=scripts, limit=st.integers(1, 3), cut=st.integers(0, 5))
 @settings(max_examples=30, deadline=None)
-def test_progress_counts_all_attempts(script: Script, limit: int, cut: int) -> None:
-    """The total excludes attempts that finished episodes do not need."""
+def test_progress_counts_an_episode_once(script: Script, limit: int, cut: int) -> None:
     problems, episodes = build_problems(3), build_episodes(Judge(WordVerifier()), limit, "words")
     seen: list[tuple[int, int]] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -218,11 +217,11 @@ def test_progress_counts_all_attempts(script: Script, limit: int, cut: int) -> N
             Path(folder), problems, ScriptedSampler(script), episodes,
             progress=lambda done, total, *_, **__: seen.append((done, total)),
         )  # fmt: skip
-        count = sum(1 + len(r.attempts) for r in index_responses(responses, problems).values())
+        count = len(index_responses(responses, problems))
     assert seen[-1] == (count, count)
     dones, totals = zip(*seen, strict=True)
     assert list(dones) == sorted(dones)
-    assert list(totals) == sorted(totals, reverse=True)
+    assert set(totals) == {count}
 
 
 def test_skips_unneeded_attempts(tmp_path: Path) -> None:

@@ -77,33 +77,39 @@ REASONED = Generation("answer: 4", (1,), "stop", reasoning="so")
 
 LIMIT, UNTIL, TEMPLATE = "search.max_gen_toks", "generation_kwargs.until", "model.chat_template"
 THINKING = "enable_thinking"
+ALL = {LIMIT, TEMPLATE, THINKING}
 
 #: A judge, the first responses, and the keys that the notes name together.
 ROWS: dict[str, tuple[Judge, list[Generation], set[str]]] = {
-    "a tenth cut": (Judge(AnswerVerifier()), [GOOD] * 9 + [CUT], {LIMIT}),
+    "a tenth cut": (Judge(AnswerVerifier()), [GOOD] * 9 + [CUT], {LIMIT, THINKING}),
     "less than a tenth cut": (Judge(AnswerVerifier()), [GOOD] * 10 + [CUT], set()),
     "a tenth stopped": (Judge(AnswerVerifier()), [GOOD] * 9 + [STOPPED], {UNTIL}),
-    "both causes together": (Judge(AnswerVerifier()), [GOOD] * 16 + [CUT, STOPPED], {LIMIT, UNTIL}),
+    "both causes together": (
+        Judge(AnswerVerifier()),
+        [GOOD] * 16 + [CUT, STOPPED],
+        {LIMIT, UNTIL, THINKING},
+    ),
     "cut after the answer": (Judge(AnswerVerifier()), [ANSWERED, STOPPED_ANSWER] * 5, set()),
     "half empty": (Judge(AnswerVerifier()), [GOOD] * 5 + [EMPTY] * 5, {LIMIT, TEMPLATE}),
     "half without answer": (Judge(AnswerVerifier()), [GOOD] * 5 + [SILENT] * 5, {LIMIT, TEMPLATE}),
     "less than half": (Judge(AnswerVerifier()), [GOOD] * 6 + [SILENT] * 5, set()),
     "not generated": (Judge(AnswerVerifier()), [GOOD] * 6 + [EMPTY] * 5 + [BEYOND] * 9, set()),
     "none generated": (Judge(AnswerVerifier()), [BEYOND], set()),
-    "has_answer denies": (Judge(FenceVerifier()), [PROGRAM] * 4 + [CUT] * 5, {LIMIT, TEMPLATE}),
+    "has_answer denies": (Judge(FenceVerifier()), [PROGRAM] * 4 + [CUT] * 5, ALL),
     "has_answer affirms": (Judge(FenceVerifier()), [PROGRAM] * 10, set()),
     "text without methods": (Judge(SilentVerifier()), [CUT] * 4, set()),
     "white space": (Judge(SilentVerifier()), [Generation(" \n", (1,), "stop")], {LIMIT, TEMPLATE}),
-    "most reasoning cut": (build_judge(), [OPEN, OPEN, CLOSED], {LIMIT, THINKING}),
-    "half of reasoning cut": (build_judge(), [OPEN, CLOSED], {LIMIT, THINKING}),
+    "reasoning without methods": (Judge(SilentVerifier()), [OPEN, OPEN, CLOSED], ALL),
+    "most reasoning cut": (build_judge(), [OPEN, OPEN, CLOSED], ALL),
+    "half of reasoning cut": (build_judge(), [OPEN, CLOSED], ALL),
     "separate reasoning cut": (build_judge(), [REASONING, GOOD, GOOD], {LIMIT, THINKING}),
-    "block opened by the prompt": (build_judge(), [UNOPENED, UNOPENED, ENDED], {LIMIT, THINKING}),
+    "block opened by the prompt": (build_judge(), [UNOPENED, UNOPENED, ENDED], ALL),
     "reasoning ends": (build_judge(), [CLOSED, CLOSED], set()),
-    "most reasoning ends": (build_judge(), [OPEN, CLOSED, CLOSED], {LIMIT}),
+    "most reasoning ends": (build_judge(), [OPEN, CLOSED, CLOSED], {LIMIT, THINKING}),
     "no reasoning": (build_judge(), [GOOD, GOOD], set()),
     "separate reasoning ends": (build_judge(), [REASONED], set()),
-    "no end token": (build_judge(), [UNOPENED, UNOPENED, OTHER_END], {LIMIT, TEMPLATE}),
-    "own end token": (build_judge("<end>"), [UNOPENED, UNOPENED, OTHER_END], {LIMIT, THINKING}),
+    "no end token": (build_judge(), [UNOPENED, UNOPENED, OTHER_END], ALL),
+    "own end token": (build_judge("<end>"), [UNOPENED, UNOPENED, OTHER_END], ALL),
 }
 
 

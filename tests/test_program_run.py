@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ import pytest
 import yaml
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import SOURCE, Arm
+from gapft_harness.engine.planner import StrictPlanner
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import RunDirectory
@@ -28,6 +27,7 @@ from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment import View
 from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.selection.choosing import build_example
+from gapft_harness.stages.steps import list_search_steps
 from gapft_harness.stages.verify.run import verify
 from tests.kit.local_tasks import build_task
 from tests.kit.recording_run import InProcessExecutor
@@ -188,24 +188,19 @@ def test_single_attempts_give_other_states(folder: Path, tmp_path: Path) -> None
     assert single.task["episode"] == {"attempts": 1, "executions": 3}
 
 
-def test_rejects_programs_judged_by_other_rules(folder: Path, tmp_path: Path) -> None:
-    """Before anything is generated; ``verify`` reports the rules."""
+def test_programs_judged_by_other_rules_are_not_used(folder: Path, tmp_path: Path) -> None:
+    """The rules are in the key, so the same command judges again."""
     run = search(folder, tmp_path / "r")
     rules = {"edition": 4, "prelude": "none"}
     assert [judge["rules"] for judge in read_judges(run).values()] == [rules, rules]
     earlier = {**rules, "edition": 3}
-    for shown in (rules, earlier):
-        result = verify(run.path)
-        assert result.differences == []
-        assert any(json.dumps(shown) in line for line in result.checked)
-        for split in ("pool", "audit"):
-            keys = ("machine", "verifier", "describes", "rules")
-            forge_record_key(run.path, split, keys, earlier)
-    shutil.rmtree(run.path / "audit")
-    run.outputs.remove(["audit"])
-    view = View(run, load_plugins(), [], executor=InProcessExecutor())
-    with pytest.raises(UserError, match="the decodes: "):
-        view.decode("decisions/gapft-seed13.parquet", Arm(SOURCE, 0))
+    assert verify(run.path).differences == []
+    for split in ("pool", "audit"):
+        forge_record_key(run.path, split, ("settings", "verifier", "rules"), earlier)
+    (_, line) = verify(run.path).differences
+    assert "audit: settings.verifier.rules.edition is 3" in line
+    with pytest.raises(UserError, match=r"pool: .*\(rules"):
+        StrictPlanner(run.outputs)(list_search_steps(View(run, load_plugins(), [])))
 
 
 def test_training_uses_conversation_or_problem_alone(

@@ -48,6 +48,7 @@ from gapft_harness.stages.search.trainable import NotTrainable, check_trainable
 from gapft_harness.stages.selection.budgets import describe_planned_budget
 from gapft_harness.stages.selection.stage import list_replicate_warnings
 from gapft_harness.stages.steps import (
+    follow_experiment,
     list_audit_steps,
     list_training_steps,
     make_selections,
@@ -376,8 +377,7 @@ def _describe_experiment(
     planner = plan.build_planner()
     if plan.has_run:
         with suppress(NotKnownYet):
-            for steps in experiment.steps(view):
-                view.add(planner(steps))
+            follow_experiment(view, planner, experiment)
     if known := _describe_plan(planner):
         yield f"{experiment.name}: {known}"
     elif costs := experiment.cost(plan.recipe, {**counts, "adapters": len(view.arms())}):

@@ -40,7 +40,7 @@ from gapft_harness.run_directory.directory import (
 from gapft_harness.run_directory.directory import (
     read_recipe as read_run_recipe,
 )
-from gapft_harness.run_directory.lock import RUN_LOCK, hold_run_lock
+from gapft_harness.run_directory.lock import hold_run_lock
 from gapft_harness.run_directory.recipe_changes import require_same_recipe
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment import load_experiments
@@ -146,9 +146,7 @@ def is_run(place: str) -> bool:
     """Return whether a text is the path of a run directory and not a bundled recipe's name."""
     if not place or place in list_bundled_recipes():
         return False
-    folder = Path(place)
-    is_begun = any((folder / name).is_file() for name in (RECORDS, RUN_LOCK))
-    return is_begun and (folder / layout.RECIPE).is_file()
+    return (Path(place) / layout.RECIPE).is_file()
 
 
 def resolve_arguments(recipe: str | None, run_dir: Path | None) -> tuple[str | None, Path | None]:
@@ -320,16 +318,12 @@ def _discard_on_error(run: RunDirectory) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _clean_up_folder(path: Path) -> Iterator[None]:
-    """Remove a new lock file and new folders if no run was created."""
-    lock = path / RUN_LOCK
-    had_lock = lock.exists()
+    """Remove new folders if no run was created."""
     new_folders = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
         yield
     finally:
         if path.is_dir() and not (path / layout.RECIPE).exists():
-            if not had_lock:
-                lock.unlink(missing_ok=True)
             for folder in new_folders:
                 if not any(folder.iterdir()):
                     folder.rmdir()

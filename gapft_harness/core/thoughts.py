@@ -28,16 +28,12 @@ class ThoughtScan:
     Attributes:
         parts: start and end of each part of the text outside of the blocks; empty parts included.
         is_found: whether there is a block, complete or not.
-        is_open: whether the last block is not closed.
         is_closed: whether there is a closing tag.
-        began_before: whether a closing tag ends a block that the text did not open.
     """
 
     parts: tuple[tuple[int, int], ...]
     is_found: bool
-    is_open: bool
     is_closed: bool
-    began_before: bool
 
 
 def scan_thoughts(text: str, think_end_token: str | None = None) -> ThoughtScan:
@@ -47,7 +43,7 @@ def scan_thoughts(text: str, think_end_token: str | None = None) -> ThoughtScan:
         text: a response, or the end of a prompt.
         think_end_token: the end of the model's reasoning, besides the known tags.
     """
-    start, is_closed, began_before = 0, False, False
+    start, is_closed = 0, False
     if think_end_token and (place := text.rfind(think_end_token)) >= 0:
         start = place + len(think_end_token)
         is_closed = True
@@ -63,7 +59,7 @@ def scan_thoughts(text: str, think_end_token: str | None = None) -> ThoughtScan:
                 continue
             open_kind, is_closed = "", True
         elif closes:
-            parts, began_before = [], True  # the block began in the prompt
+            parts = []  # the block began in the prompt
             is_closed = True
         else:
             parts.append((position, tag.start()))
@@ -71,7 +67,7 @@ def scan_thoughts(text: str, think_end_token: str | None = None) -> ThoughtScan:
         is_found, position = True, tag.end()
     if not open_kind:
         parts.append((position, len(text)))
-    return ThoughtScan(tuple(parts), is_found, bool(open_kind), is_closed, began_before)
+    return ThoughtScan(tuple(parts), is_found, is_closed)
 
 
 def remove_thoughts(response: str, think_end_token: str | None = None) -> str:

@@ -12,8 +12,7 @@ from typing import Any
 from gapft_harness.core.errors import describe_error
 from gapft_harness.core.files import sha256_cached
 from gapft_harness.core.identities import content_hash
-from gapft_harness.core.json_values import diff_values
-from gapft_harness.engine.differences import take_unavailable
+from gapft_harness.engine.differences import describe_values, take_unavailable
 from gapft_harness.engine.outputs import (
     Facts,
     Json,
@@ -95,24 +94,19 @@ class Checker:
         recorded_machine = record.made_from.get("machine")
         expected = replace(step, machine=recorded_machine or {}).made_from
         expected = take_unavailable(record.made_from, expected)
-        for key, recorded, value in diff_values(record.made_from, expected):
-            yield (
-                f"{RECORDS}, {step.name}: {key} is {_shorten(recorded)}, but recipe, inputs and "
-                f"plugins give {_shorten(value)}"
-            )
+        relation = "but recipe, inputs and plugins give"
+        place = f"{RECORDS}, {step.name}"
+        yield from describe_values(place, record.made_from, expected, relation)
         function = str(record.made_from.get("function"))
         other, machine = self._machines.setdefault(function, (step.name, recorded_machine))
         if machine != recorded_machine:
-            lines = [
-                f"{key} {_shorten(a)} and {_shorten(b)}"
-                for key, a, b in diff_values(machine, recorded_machine)
-            ]
-            yield f"{other} and {step.name} were made on different machines: {'; '.join(lines)}"
+            place = f"{RECORDS}, the machines of {other} and {step.name}"
+            yield from describe_values(place, machine, recorded_machine, "and")
         elif other == step.name:
-            self.remarks += [
-                f"made with {key} {_shorten(a)}, here it is {_shorten(b)}"
-                for key, a, b in diff_values(recorded_machine, dict(step.machine))
-            ]
+            machine_here = dict(step.machine)
+            self.remarks += describe_values(
+                "the machine", recorded_machine, machine_here, "here it is"
+            )
 
 
 def _check_record(name: str, record: Record) -> Iterator[str]:
@@ -143,11 +137,7 @@ def _make_again(step: Step, output: Output) -> Iterator[str]:
 
 def compare_facts(name: str, recorded: Facts, facts: Facts) -> Iterator[str]:
     """Yield a sentence for each recorded fact that differs from one that was computed again."""
-    for key, before, value in diff_values(recorded, facts):
-        yield (
-            f"{RECORDS}, {name}: the fact {key} is {_shorten(before)}, computed again it is "
-            f"{_shorten(value)}"
-        )
+    yield from describe_values(f"{RECORDS}, facts of {name}", recorded, facts)
 
 
 def compare_outputs(name: str, recorded: Path, again: Path) -> Iterator[str]:
@@ -168,12 +158,6 @@ def _describe_contents(name: str, recorded: Path, again: Path) -> Iterator[str]:
     if recorded.suffix == ".json":
         contents = [json.loads(path.read_text("utf-8")) for path in (recorded, again)]
     if contents and all(isinstance(content, dict) for content in contents):
-        for key, before, value in diff_values(*contents):
-            yield f"{name}: {key} is {_shorten(before)}, computed again it is {_shorten(value)}"
+        yield from describe_values(name, *contents)
     else:
         yield f"{name}: differs from what its step computes"
-
-
-def _shorten(value: Json) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 100 else f"{text[:97]}..."

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 
 from gapft_harness.core.json_values import describe_change, diff_values
 from gapft_harness.engine.outputs import NOT_HERE, Json
@@ -37,6 +38,26 @@ def describe_differences(
         else:
             lines[describe_change(name or part, before, now)] = None
     return "; ".join(lines)
+
+
+def describe_values(
+    place: str, recorded: Json, expected: Json, relation: str = "computed again it is"
+) -> Iterator[str]:
+    """Yield a sentence for each place where a recorded JSON value differs from an expected one.
+
+    Args:
+        place: the file and what of it, the start of each sentence.
+        recorded: the recorded value.
+        expected: the expected one.
+        relation: the words between the two.
+    """
+    for key, before, value in diff_values(recorded, expected):
+        yield f"{place}: {key} is {_shorten(before)}, {relation} {_shorten(value)}"
+
+
+def _shorten(value: Json) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 100 else f"{text[:97]}..."
 
 
 def take_unavailable(recorded: Json, expected: Json, *, accepts_names: bool = True) -> Json:

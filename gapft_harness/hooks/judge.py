@@ -269,7 +269,7 @@ class Judge:
         if self.reads_answers:
             return [answer is not None for answer in self.read_answers(texts, golds)]
         if not self._has_method("has_answer"):
-            return [bool(text.strip()) for text in texts]
+            return [bool(text.strip()) for text in self._hide_thoughts(texts)]
         has_answer, visible = self._verifier.has_answer, self._hide_thoughts(texts)
         with self.owner.wrap_errors():
             return [bool(has_answer(text, gold)) for text, gold in zip(visible, golds, strict=True)]

@@ -150,14 +150,6 @@ class Recipe(RecipeSection):
         token = self.model.args.get(THINK_END_TOKEN)
         return dict(params) if token is None else {THINK_END_TOKEN: token, **params}
 
-    def with_scaling_of(self, other: Recipe) -> Recipe:
-        """Return this recipe with the experiment ``scaling`` of another."""
-        experiments = self.without_experiment("scaling").experiments
-        experiments |= {
-            name: settings for name, settings in other.experiments.items() if name == "scaling"
-        }
-        return self.model_copy(update={"experiments": experiments})
-
     def find_selection_seed(self, seed: int) -> int:
         """Return the seed that draws the training sets of a training seed."""
         own_seed = self.budget.selection_seed

@@ -23,6 +23,7 @@ from gapft_harness.core.records import Arm
 from gapft_harness.core.text import describe_read_error
 from gapft_harness.engine.outputs import NotKnownYet
 from gapft_harness.engine.run import RECORDS, Run
+from gapft_harness.engine.store import remove_path
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
@@ -35,7 +36,7 @@ from gapft_harness.run_directory.facts import (
     find_versions,
     list_late_warnings,
 )
-from gapft_harness.run_directory.lock import RUN_LOCK, SOFT_LOCK
+from gapft_harness.run_directory.lock import RUN_LOCK
 from gapft_harness.run_directory.recipe_changes import find_changes, list_setting_changes
 
 #: ``pool``, ``audit`` or ``calibration``.
@@ -133,7 +134,7 @@ class RunDirectory:
             changes = find_changes(path, earlier.recipe, recipe, task, plugins)
             trained = () if changes else earlier.find_trained_arms()
             return recipe_changes.extend_recipe(earlier.recipe, recipe, trained), changes
-        if path.is_dir() and any(not _has_no_work(p, path) for p in path.iterdir()):
+        if path.is_dir() and not _has_no_work(path):
             raise UserError(
                 f"run directory {path}: not empty, and has no recipe.yaml; use an empty folder"
             )
@@ -160,22 +161,11 @@ class RunDirectory:
 
         A run that existed before stays.
         """
-        if not (self.is_new and self._is_empty()):
+        if not self.is_new or self.outputs.read_records():
             return
-        recipe = self.path / layout.RECIPE
-        paths = [path for path in self.path.rglob("*") if path != recipe]
-        for path in sorted(paths, reverse=True):  # files before their folders
-            if path.is_dir():
-                with contextlib.suppress(OSError):
-                    path.rmdir()
-            elif path.name not in (RUN_LOCK, SOFT_LOCK):
-                path.unlink(missing_ok=True)
-        recipe.unlink(missing_ok=True)  # last: until then the same command can continue
-
-    def _is_empty(self) -> bool:
-        """Return whether nothing has been generated."""
-        paths = (path for path in self.path.rglob("*") if path.name != layout.RECIPE)
-        return all(path.is_dir() or _has_no_work(path, self.path) for path in paths)
+        for path in self.path.iterdir():
+            if not path.name.startswith(RUN_LOCK):  # this command holds it
+                remove_path(path)
 
     # Outputs
 
@@ -245,9 +235,8 @@ class RunDirectory:
     def record_stage_time(self, stage: str) -> Iterator[None]:
         """Add a stage's wall seconds (all its runs together) and date to the facts.
 
-        Also record the worker processes and threads of the last run. The date changes only if the
-        stage made an output. A finished stage that finds nothing to do changes nothing, nor does a
-        mistake of the user.
+        The date changes only if the stage made an output. A finished stage that finds nothing to do
+        changes nothing, nor does a mistake of the user.
         """
         start, old_records = time.monotonic(), self.outputs.read_records()
 
@@ -258,8 +247,6 @@ class RunDirectory:
             day = datetime.now(UTC).date().isoformat()
             entry = facts["stages"].setdefault(stage, {"seconds": 0.0, "day": day})
             entry["seconds"] = round(entry["seconds"] + time.monotonic() - start, 3)
-            executor = self.recipe.executor
-            entry |= {"workers": executor.workers, "threads": executor.threads_per_worker}
             if not is_same:
                 entry["day"] = day
 
@@ -347,19 +334,15 @@ def read_recipe(path: Path) -> Recipe:
     return check_recipe(content, source=str(stored))
 
 
-def _has_no_work(path: Path, run_path: Path) -> bool:
-    """Return whether a file is part of a run without work, or was never finished.
-
-    Files with such names in a folder that is not a run do not count.
-    """
-    if path.name == RUN_LOCK:
-        return True
-    if path.name == RECORDS and path.parent == run_path:
-        with contextlib.suppress(UserError):
-            return not Run(run_path).read_records()
+def _has_no_work(path: Path) -> bool:
+    """Return whether a folder has at most what a killed command leaves before its first output."""
+    names = {file.name for file in path.iterdir()}
+    unfinished = {name for name in names if name.startswith(".") and name.endswith(PARTIAL)}
+    if names - unfinished - {RUN_LOCK, f"{RUN_LOCK}soft", RECORDS}:
         return False
-    parts = path.relative_to(run_path).parts
-    return any(part.startswith(".") and part.endswith(PARTIAL) for part in parts)
+    with contextlib.suppress(UserError):
+        return not Run(path).read_records()
+    return False  # another program's file of this name
 
 
 @contextlib.contextmanager

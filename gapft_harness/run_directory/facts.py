@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterable
-from typing import Any, Final, NotRequired, TypedDict
+from typing import Any, Final, TypedDict
 
 from gapft_harness.core.extras import find_version
 from gapft_harness.version import __version__
@@ -45,14 +45,10 @@ class StageFacts(TypedDict):
     Attributes:
         seconds: wall time of all runs of the stage.
         day: UTC date, as ``2026-11-23``, on which it last made an output.
-        workers: worker processes of the last run of the stage.
-        threads: CPU threads of each worker.
     """
 
     seconds: float
     day: str
-    workers: NotRequired[int]
-    threads: NotRequired[int]
 
 
 class Change(TypedDict):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import platform
 import tempfile
@@ -12,17 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.files import PARTIAL, not_writable_error
-from gapft_harness.core.locks import has_no_locks, hold_soft_lock
+from gapft_harness.core.files import is_disk_full, not_writable_error
+from gapft_harness.core.locks import hold_lock
 
-#: The lock file in a run directory.
+#: The lock file in a run directory. While a command runs, it names the command's process.
 RUN_LOCK = "run.lock"
-
-#: Replaces ``run.lock`` on file systems without locks.
-SOFT_LOCK = f".{RUN_LOCK}{PARTIAL}"
-
-#: Seconds after which the soft lock of a dead process counts as stale.
-_STALE_AFTER_S = 2.0
 
 
 @contextlib.contextmanager
@@ -37,36 +30,17 @@ def hold_run_lock(path: Path) -> Iterator[None]:
             folder cannot be written.
         GapftError: the disk is full.
     """
-    import fcntl  # not on Windows
+    import fcntl  # noqa: F401  # a system without it cannot run jobs either
 
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path / RUN_LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise _not_writable_error(path, error) from error
-    with (
-        contextlib.closing(os.fdopen(descriptor, "r+b", buffering=0)) as file,
-        contextlib.ExitStack() as stack,
-    ):
+    lock = path / RUN_LOCK
+    with contextlib.ExitStack() as stack:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise _in_use_error(path, file.read()) from error
-        except OSError as error:
-            if not has_no_locks(error):
-                raise _not_writable_error(path, error) from error
-            try:
-                is_held = stack.enter_context(hold_soft_lock(path / SOFT_LOCK, _STALE_AFTER_S))
-            except OSError as soft_lock_error:
-                raise _not_writable_error(path, soft_lock_error) from soft_lock_error
-            if not is_held:
-                raise _in_use_error(path, file.read()) from error
-        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-        holder = f"process {os.getpid()} on {platform.node()} since {since}\n".encode()
-        try:
-            file.write(holder)
-            file.truncate(len(holder))
-            # The folder may have become read-only after an earlier command made the lock file.
+            path.mkdir(parents=True, exist_ok=True)
+            if not stack.enter_context(hold_lock(lock, wait=False)):
+                raise _in_use_error(path, lock)
+            since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+            lock.write_text(f"process {os.getpid()} on {platform.node()} since {since}\n", "utf-8")
+            # The folder may have become read-only after a killed command made the lock file.
             with tempfile.TemporaryFile(dir=path):
                 pass
         except OSError as error:
@@ -74,15 +48,15 @@ def hold_run_lock(path: Path) -> Iterator[None]:
         yield
 
 
-def _in_use_error(path: Path, holder: bytes) -> UserError:
-    holder_name = holder.decode(errors="replace").strip() or "another process"
+def _in_use_error(path: Path, lock: Path) -> UserError:
+    holder = lock.read_text("utf-8", errors="replace").strip() or "another process"
     return UserError(
-        f"run directory {path}: in use by {holder_name}; wait for it, or use another --run-dir"
+        f"run directory {path}: in use by {holder}; wait for it, or use another --run-dir"
     )
 
 
 def _not_writable_error(path: Path, error: OSError) -> GapftError:
     """Build a ``GapftError`` for a full disk, a ``UserError`` for any other reason."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if is_disk_full(error):
         return not_writable_error(path, error)
     return UserError(f"run directory {path}: cannot be written: {error.strerror}")

@@ -69,17 +69,12 @@ def _fill_task_values(before: dict[str, Any], after: dict[str, Any], task: TaskF
 
 
 def list_setting_changes(earlier: Recipe, recipe: Recipe) -> list[str]:
-    """List the settings that differ and that results depend on."""
-    return list_differences(dump_result_settings(earlier), dump_result_settings(recipe))
-
-
-def dump_result_settings(recipe: Recipe) -> dict[str, Any]:
-    """Return the sections of a recipe that results depend on, without the section ``model``."""
-    return {
-        key: section
-        for key, section in recipe.model_dump(mode="json").items()
-        if key not in _IGNORED_SECTIONS
-    }
+    """List the settings that differ and that results depend on, without the section ``model``."""
+    before, after = (
+        compared.model_dump(mode="json", exclude={*_IGNORED_SECTIONS})
+        for compared in (earlier, recipe)
+    )
+    return list_differences(before, after)
 
 
 def require_same_recipe(path: Path, stored: Recipe, recipe: Recipe, stages: Sequence[str]) -> None:
@@ -100,16 +95,14 @@ def require_same_recipe(path: Path, stored: Recipe, recipe: Recipe, stages: Sequ
     stored = stored.with_execution_of(recipe)
     if {*recipe.conditions} <= {*stored.conditions} and {*recipe.seeds} <= {*stored.seeds}:
         stored = restrict_recipe(stored, [*recipe.conditions], recipe.seeds)
-    if differing := _list_recipe_differences(stored, recipe):
+    if differing := list_differences(
+        stored.model_dump(mode="json"), recipe.model_dump(mode="json")
+    ):
         raise UserError(
             f"run directory {path}: {' '.join(f'--only {name}' for name in stages)} uses the "
             f"recipe of the run, and yours differs: {'; '.join(differing)}. Run the command "
             "without --only (finished work is not repeated), or with --only select first"
         )
-
-
-def _list_recipe_differences(before: Recipe, after: Recipe) -> list[str]:
-    return list_differences(before.model_dump(mode="json"), after.model_dump(mode="json"))
 
 
 def _keep_chat_template(earlier: Recipe, recipe: Recipe) -> Recipe:

@@ -254,8 +254,10 @@ class DecodeBuilder:
 
     @cached_property
     def verifier(self) -> dict[str, Any]:
-        """The description of the verifier, for keys."""
-        return {**describe_verifier(self.task, self.plugins), **self.machine["verifier"]}
+        """The description of the verifier, for keys: other rules make verdicts again."""
+        machine = self.machine["verifier"]
+        rules = {"rules": machine["describes"].get("rules")}
+        return {**describe_verifier(self.task, self.plugins), **rules, **machine}
 
     def select_settings(self, kind: str, described: Mapping[str, Any]) -> dict[str, Any]:
         """Select the parts of a description that are in the key under ``settings``."""

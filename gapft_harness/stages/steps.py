@@ -132,8 +132,13 @@ def follow_arms(view: View, make: Make, experiments: Iterable[Experiment]) -> No
     view.add(make(list_training_steps(view)))
     view.add(make(list_audit_steps(view)))
     for experiment in experiments:
-        for steps in experiment.steps(view):
-            view.add(make(steps))
+        follow_experiment(view, make, experiment)
+
+
+def follow_experiment(view: View, make: Make, experiment: Experiment) -> None:
+    """Go through the steps of an experiment."""
+    for steps in experiment.steps(view):
+        view.add(make(steps))
 
 
 def _find_states(view: View, k: int) -> str:

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from safetensors import SafetensorError
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import not_writable_error, sync_folder
 from gapft_harness.core.weights import weights_hash
-from gapft_harness.recipe.sections import Training
 
 
 @contextlib.contextmanager
@@ -72,31 +70,6 @@ def save_adapter(
             (partial / name).write_text(text, encoding="utf-8")
         (partial / "training.json").write_text(json.dumps(written, indent=1) + "\n", "utf-8")
     return written
-
-
-def build_saved_config(settings: Training) -> dict[str, Any]:
-    """Build ``adapter_config.json`` of an adapter with these settings, without its base."""
-    from gapft_harness.training.model import build_lora_config
-
-    config = build_lora_config(settings)
-    config.inference_mode = True  # as PEFT saves it
-    return _convert_to_saved(config)
-
-
-def build_default_config() -> dict[str, Any]:
-    """Return PEFT's defaults for missing keys of an ``adapter_config.json``."""
-    from peft import LoraConfig
-
-    return _convert_to_saved(LoraConfig(target_modules=[]))
-
-
-def _convert_to_saved(config: Any) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder:
-        config.save_pretrained(folder)
-        path = Path(folder) / "adapter_config.json"
-        _sort_config(path)
-        saved: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return saved
 
 
 def _sort_config(path: Path) -> None:

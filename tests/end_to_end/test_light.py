@@ -114,15 +114,12 @@ def test_log_and_run_commands_work(
         assert "torch: NOT installed; pip install 'gapft-harness[hf]'" in done.stdout
 
 
-def test_verify_reports_what_it_could_not_compare(light_python: Path, readme_run: Path) -> None:
+def test_verify_needs_no_peft(light_python: Path, readme_run: Path) -> None:
     done = run_gapft(
         light_python, "verify", "runs/demo", "--plugin", "most_reachable.py", cwd=readme_run
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert (
-        "not checked, because PEFT is not installed (pip install 'gapft-harness[hf]')"
-        in done.stdout
-    )
+    assert "verified: the arms differ only" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -460,12 +460,12 @@ def test_machines_of_one_run_must_be_equal(place: Place) -> None:
     place.make_runner()(steps)
     checker = Checker(place.run())
     checker(steps)
-    assert checker.differences == ['a and b were made on different machines: torch "2.6" and "2.7"']
+    assert checker.differences == ['run.json, the machines of a and b: torch is "2.6", and "2.7"']
     checker = Checker(place.run())
     checker([replace(steps[0], machine={"torch": "3.0"})])
     assert (checker.differences, checker.remarks) == (
         [],
-        ['made with torch "2.6", here it is "3.0"'],
+        ['the machine: torch is "2.6", here it is "3.0"'],
     )
 
 

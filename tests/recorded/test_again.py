@@ -79,7 +79,7 @@ def test_rejects_file_changed_while_reading(
         append_line(file)
 
     monkeypatch.setattr(recorded, "read_responses", read_and_change)
-    with pytest.raises(UserError, match=f"{file}: was changed while it was read"):
+    with pytest.raises(UserError, match=f"{file}: changed while they were read"):
         gather_responses(file)
 
 
@@ -90,9 +90,9 @@ def append_line(file: str) -> None:
 
 def test_rejects_pipes_and_missing_files(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UserError, match=r"is not a regular file \(a pipe\?\).* more than once"):
+    with pytest.raises(UserError, match="pipe: not found, or not a regular file"):
         gather_responses(str(tmp_path / "pipe"))
-    with pytest.raises(UserError, match=r"none\.jsonl: cannot be read: No such file"):
+    with pytest.raises(UserError, match=r"none\.jsonl: not found"):
         gather_responses(str(tmp_path / "none.jsonl"))
 
 

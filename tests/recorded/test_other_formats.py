@@ -124,9 +124,13 @@ def test_rejects_unusable_logs(task: LettersTask, model: Path) -> None:
     for files, choice, message in (
         ([file], {}, f"{file}: found no greedy response"),
         ([file], {"greedy": file}, "given twice"),
-        ([file, beside], {"greedy": greedy}, f"{beside}: the file is given twice"),
-        ([file, copy], {"greedy": greedy}, f"{copy}: has the same bytes as {file}"),
-        ([file], {"greedy": copy}, f"{file}: has the same bytes as {copy}"),
+        ([file, beside], {"greedy": greedy}, f"{beside}: is given twice"),
+        (
+            [file, copy],
+            {"greedy": greedy},
+            f"{copy}: is given twice, or has the same bytes as {file}",
+        ),
+        ([file], {"greedy": copy}, f"{file}: is given twice, or has the same bytes as {copy}"),
         ([greedy], {"greedy": file}, f"{file}, line 1: found 3 responses to one document"),
         ([file], {"greedy": half}, f"{half}, line 1: exact_match is 0.4"),
         ([few], {"greedy": greedy}, f"{few}: no sample for 1 of 3 problems"),

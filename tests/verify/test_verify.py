@@ -121,7 +121,7 @@ def test_lists_missing_parts_of_unfinished_run(run_at: Callable[..., BaseRun]) -
     run = run_at("selected")
     report = verify(run.path, run.plugins)
     assert report.differences == []
-    assert f"{ARM} is not trained" in report.missing
+    assert f"adapters/{ARM} is not made" in report.missing
 
 
 def test_lost_adapter_of_decisions_is_named(run: BaseRun) -> None:
@@ -156,17 +156,17 @@ def test_ignores_unfinished_files(run: BaseRun) -> None:
     assert run.find_differences() == []
 
 
-def test_ignores_settings_that_peft_derives(run: BaseRun) -> None:
-    """PEFT writes empty values and its defaults, or not, by its version and the base's layers."""
-    values = {"target_parameters": [], "layers_pattern": {}, "of_a_later_peft": False}
-    for folder in sorted((run.path / "adapters").iterdir()):
-        path = folder / "adapter_config.json"
-        change_json(path, lambda config: config.update(values))
-        change_json(path, lambda config: config.pop("use_rslora"))
-        record_again(run.path, f"adapters/{folder.name}")
+@pytest.mark.parametrize("key", ["r", "lora_alpha", "use_rslora", "target_modules"])
+def test_edited_adapter_config_is_named(run: BaseRun, key: str) -> None:
+    """The arm's decisions were made with another one."""
+    path = run.path / f"adapters/{ARM}/adapter_config.json"
+    change_json(path, lambda config: config.update({key: ["x"] if "modules" in key else 7}))
+    record_again(run.path, f"adapters/{ARM}")
     lines = run.find_differences()
-    assert [line for line in lines if line.startswith("adapters/")] == []
-    assert any("inputs.adapter" in line for line in lines), "since the decode"
+    assert any(line.startswith(f"adapters/{ARM}: differs from the adapter") for line in lines)
+    assert any(line.startswith(f"adapters/{ARM}/adapter_config.json: {key}") for line in lines) == (
+        key in ("r", "lora_alpha")
+    )
 
 
 def test_attention_may_be_unknown(run: BaseRun) -> None:

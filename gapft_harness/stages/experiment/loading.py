@@ -9,8 +9,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from reprlib import repr as short
 from typing import TYPE_CHECKING, Any, cast
+
+from pydantic import InstanceOf
 
 from gapft_harness.core.errors import UnknownPluginError
 from gapft_harness.engine.step import Step
@@ -92,17 +93,7 @@ def _build_experiment(entry: Registration) -> Experiment:
 
 
 class CheckedExperiment:
-    """An experiment or its part whose return values are checked.
-
-    Attributes:
-        list_methods: methods that return a list, with the type of its items.
-        object_methods: methods that return one object, with its allowed types.
-    """
-
-    list_methods: Mapping[str, type] = dict.fromkeys(
-        ("conditions", "cost", "faults", "warnings"), str
-    )
-    object_methods: Mapping[str, tuple[type, ...]] = {}
+    """An experiment, or its part of the report, whose return values are checked."""
 
     def __init__(self, wrapped: object, entry: Registration) -> None:
         self._wrapped, self._entry = wrapped, entry
@@ -114,112 +105,83 @@ class CheckedExperiment:
         return partial(self._call_method, name, value)
 
     def _call_method(self, name: str, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        with self._entry.wrap_errors():
+        entry = self._entry
+        with entry.wrap_errors():
             result = method(*args, **kwargs)
             if isinstance(result, Iterator):
                 result = [*result]
-        if fault := self._find_fault(name, result):
-            raise self._entry.contract_error(f"returned {fault}", method)
-        return self._convert_result(name, result, method)
-
-    def _find_fault(self, name: str, result: Any) -> str:
-        """Describe the fault of a method's return value; empty if it is valid."""
-        if name in self.list_methods:
-            return _find_list_fault(result, self.list_methods[name])
-        if name in self.object_methods and not isinstance(result, self.object_methods[name]):
-            return f"{short(result)} as {name}, expected {self.object_methods[name][0].__name__}"
-        return ""
-
-    def _convert_result(self, name: str, result: Any, method: Callable[..., Any]) -> Any:
-        return self._check_part(result) if name == "part" and result is not None else result
-
-    def _check_part(self, part: Any) -> Any:
-        from gapft_harness.report.part import Part
-
-        if not isinstance(part, Part):
-            raise self._entry.contract_error(
-                f"returned {short(part)} as its part, expected a Part", part
+        if name == "part" and result is None:
+            return None
+        if (expected := _find_return_type(name)) is not None:
+            entry.check_result(result, expected, method)
+        for table in result if name == "tables" else ():
+            _check_table(entry, table, method)
+        if name != "part":
+            return result
+        if result.name != entry.name:
+            raise entry.contract_error(
+                f"names its part {result.name!r}, not its name; expected {entry.name!r}", result
             )
-        if part.name != self._entry.name:
-            raise self._entry.contract_error(
-                f"names its part {part.name!r}, not its name; expected {self._entry.name!r}", part
-            )
-        return CheckedPart(part, self._entry)
+        return CheckedExperiment(result, entry)
 
     def steps(self, view: View) -> Iterator[Sequence[Step]]:
         """Yield its steps, each list after the one before it is made; see ``Experiment``."""
-        method: Callable[..., Any] = self._wrapped.steps  # type: ignore[attr-defined]
-        with self._entry.wrap_errors():
+        entry, method = self._entry, cast(Any, self._wrapped).steps
+        with entry.wrap_errors():
             generator = method(view)
-        if not isinstance(generator, Iterator):
-            raise self._entry.contract_error(
-                f"returned {short(generator)}, expected a generator", method
-            )
+        entry.check_result(generator, InstanceOf[Iterator[Any]], method)
         while True:
-            with self._entry.wrap_errors():
+            with entry.wrap_errors():
                 next_steps = next(generator, None)
             if next_steps is None:
                 return
-            if not isinstance(next_steps, Sequence) or isinstance(next_steps, str):
-                raise self._entry.contract_error(
-                    f"yielded {short(next_steps)}, expected a list of steps", method
-                )
-            yield [self._check_step(step, method) for step in next_steps]
-
-    def _check_step(self, step: Any, method: Callable[..., Any]) -> Step:
-        """Check a step's name and function, and put the plugin's code into its key."""
-        if not isinstance(step, Step):
-            raise self._entry.contract_error(f"yielded {short(step)}, expected a Step", method)
-        if fault := find_name_fault(step):
-            raise self._entry.contract_error(f"has a step for the file {fault}", method)
-        if not step.function_name.partition(":")[2].isidentifier():
-            raise self._entry.contract_error(
-                f"has a step of the function {step.function_name}, which other processes cannot "
-                "import; expected a function at the top of a module",
-                method,
-            )
-        if step.is_bundled or not self._entry.code_hash:
-            return step
-        return replace(step, code={**step.code, "experiment": self._entry.code_hash})
+            entry.check_result(next_steps, Sequence[InstanceOf[Step]], method)
+            yield [_check_step(entry, step, method) for step in next_steps]
 
 
-class CheckedPart(CheckedExperiment):
-    """An experiment's part of the report whose return values are checked."""
-
-    def __init__(self, wrapped: object, entry: Registration) -> None:
+def _find_return_type(name: str) -> Any:
+    """Return the type of what a method returns; None if it may return anything."""
+    if name in ("conditions", "cost", "faults", "warnings", "leads"):
+        return Sequence[str]
+    if name == "verdicts":
+        return InstanceOf[Mapping[str, Any]]
+    if name == "tables":
         from gapft_harness.presentation.content import Table
 
-        super().__init__(wrapped, entry)
-        self.list_methods = {"leads": str, "tables": Table}
-        self.object_methods = {"verdicts": (Mapping,)}
+        return Sequence[InstanceOf[Table]]
+    if name == "part":
+        from gapft_harness.report.part import Part
 
-    def _convert_result(self, name: str, result: Any, method: Callable[..., Any]) -> Any:
-        if name == "tables":
-            for table in result:
-                self._check_table(table, method)
-        return result
-
-    def _check_table(self, table: Table, method: Callable[..., Any]) -> None:
-        """Check that a table has an allowed name and values that can be written and shown."""
-        name = self._entry.name
-        if table.name and not re.fullmatch(rf"{re.escape(name)}(_\w+)?", table.name):
-            raise self._entry.contract_error(
-                f"names a table {table.name!r}; expected {name!r}, or {name + '_'!r} and a word",
-                method,
-            )
-        with self._entry.wrap_errors():
-            entries = table.list_entries()
-            for row in table.rows:
-                for column in table.titled:
-                    column.format_cell(row)
-        check_facts(self._entry, {"rows": entries}, f"a table {table.name!r}", method)
+        return InstanceOf[Part]
+    return None
 
 
-def _find_list_fault(value: Any, kind: type) -> str:
-    """Describe the fault of a list of objects of a type; empty if it is valid."""
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        return f"{short(value)}, expected a list of {kind.__name__}"
-    for item in value:
-        if not isinstance(item, kind):
-            return f"{short(item)} in a list, expected {kind.__name__}"
-    return ""
+def _check_step(entry: Registration, step: Step, method: Callable[..., Any]) -> Step:
+    """Check a step's name and function, and put the plugin's code into its key."""
+    if fault := find_name_fault(step):
+        raise entry.contract_error(f"has a step for the file {fault}", method)
+    if not step.function_name.partition(":")[2].isidentifier():
+        raise entry.contract_error(
+            f"has a step of the function {step.function_name}, which other processes cannot "
+            "import; expected a function at the top of a module",
+            method,
+        )
+    if step.is_bundled or not entry.code_hash:
+        return step
+    return replace(step, code={**step.code, "experiment": entry.code_hash})
+
+
+def _check_table(entry: Registration, table: Table, method: Callable[..., Any]) -> None:
+    """Check that a table has an allowed name and values that can be written and shown."""
+    if table.name and not re.fullmatch(rf"{re.escape(entry.name)}(_\w+)?", table.name):
+        raise entry.contract_error(
+            f"names a table {table.name!r}; expected {entry.name!r}, or {entry.name + '_'!r} and "
+            "a word",
+            method,
+        )
+    with entry.wrap_errors():
+        entries = table.list_entries()
+        for row in table.rows:
+            for column in table.titled:
+                column.format_cell(row)
+    check_facts(entry, {"rows": entries}, f"a table {table.name!r}", method)

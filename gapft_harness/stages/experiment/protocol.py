@@ -34,11 +34,6 @@ class Experiment:
         """Whether it adds steps to a run."""
         return type(self).steps is not Experiment.steps
 
-    @property
-    def has_faults(self) -> bool:
-        """Whether it checks a run before training."""
-        return type(self).faults is not Experiment.faults
-
     def settings(self, recipe: Recipe, options: Mapping[str, str] | None = None) -> Any:
         """Return its validated settings in a recipe; None if the recipe does not request it.
 

@@ -17,9 +17,8 @@ from gapft_harness.hooks.registration import SamplerTraits
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.recorded import read_judges, read_source
+from gapft_harness.run_directory.recorded import read_source
 from gapft_harness.stages.decode import MACHINE, DecodeBuilder, build_decoder, decode
-from gapft_harness.stages.integrity.same_search import require_same_rules
 from gapft_harness.stages.search.states import Window, compute_states
 
 #: Folders of a run that experiments must not write to.
@@ -186,8 +185,6 @@ class View:
         if arm.condition != SOURCE:
             adapter = Output(self.file(layout.adapter_path(arm)))
         problems = self.output(layout.problems_path(split))
-        if self._executor is not None:
-            self._require_rules()
         return self.decoder.build(
             file, arm, split, problems, adapter, ids=ids, samples=samples, scale=scale, verb=verb
         )
@@ -233,12 +230,6 @@ class View:
         )
         self._cache[MACHINE] = decoder.machine
         return decoder
-
-    def _require_rules(self) -> None:
-        """Require that verdicts that cannot be judged again follow the rules of earlier ones."""
-        if not self.plugins.can_rejudge(self.run.task["verifier"]):
-            described = self.decoder.machine["verifier"]["describes"]
-            require_same_rules(read_judges(self.run), "the decodes", described)
 
 
 def find_name_fault(step: Step) -> str:

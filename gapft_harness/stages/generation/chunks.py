@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,10 @@ class Chunk:
     def place(self) -> str:
         """The place whose claim allows to make its parts."""
         return next(iter(self.parts.values())).place
+
+    def count_decodes(self, phases: Iterable[DecodePhase]) -> int:
+        """Count the decodes of some phases: those of all problems."""
+        return len(self.members) * sum(len(phase.indices) for phase in phases)
 
     def list_missing(self, store: Store) -> list[DecodePhase]:
         """List the phases that are not stored yet."""

@@ -1,6 +1,6 @@
-"""Warnings about a search's first responses: cut before an answer, or without an answer.
+"""A warning about a search's first responses: too many have no answer.
 
-They are given as soon as the first chunk is generated, so that a wrong prompt, stop string or limit
+It is given as soon as the first chunk is generated, so that a wrong prompt, stop string or limit
 costs minutes instead of a run.
 """
 
@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import CONTEXT_EXCEEDED, STOP_STRING, Decoding, Problem
-from gapft_harness.core.thoughts import scan_thoughts
 from gapft_harness.hooks.judge import Judge
 from gapft_harness.hooks.protocols import Generated, Generation
 
@@ -20,84 +18,10 @@ from gapft_harness.hooks.protocols import Generated, Generation
 _CUT_DIVISOR = 10
 #: Warn if at least one response in this many has no answer, for any reason.
 _UNANSWERED_DIVISOR = 2
-#: Warn if at least one reasoning block in this many is cut at the limit.
-_CUT_THOUGHTS_DIVISOR = 2
 #: Number of examples in a warning, and of characters shown of each.
 _MAX_EXAMPLES, _SHOWN_CHARACTERS = 3, 100
 
-
-@dataclass(frozen=True, slots=True)
-class _Unanswered:
-    """A response without an answer."""
-
-    problem_id: str
-    generation: Generation
-
-    @property
-    def cause(self) -> str:
-        """The reason why the response was cut; empty if it was not."""
-        if self.generation.finish_reason == "length":
-            return "the token limit"
-        if self.generation.finish_reason == STOP_STRING:
-            stop = self.generation.stop_string
-            return f"the stop string {stop!r}" if stop else "a stop string"
-        return ""
-
-    def describe(self) -> str:
-        """Describe its problem and the end of its text, where it was cut."""
-        text = self.generation.text
-        if not text.strip():
-            excerpt = f"no text ({len(self.generation.token_ids)} tokens)"
-        else:
-            excerpt = (
-                repr(text) if len(text) <= _SHOWN_CHARACTERS else f"…{text[-_SHOWN_CHARACTERS:]!r}"
-            )
-        return f"{self.problem_id}: {excerpt}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Thoughts:
-    """The reasoning of responses.
-
-    Attributes:
-        total: the number of responses with a reasoning block, complete or not.
-        cut: the places of those whose block was cut at the limit.
-    """
-
-    total: int
-    cut: frozenset[int]
-
-    @classmethod
-    def find(cls, generations: Sequence[Generation], judge: Judge) -> _Thoughts:
-        """Find the reasoning blocks of responses.
-
-        If the prompt opens the block, a response without its closing tag has no tag at all. So if
-        other responses close a block that they did not open, or the verifier has a
-        ``think_end_token``, a response at the limit without a tag counts as cut.
-        """
-        token = judge.think_end_token
-        scans = [scan_thoughts(generation.text, token) for generation in generations]
-        opened_by_prompt = token is not None or any(scan.began_before for scan in scans)
-        total, cut = 0, set()
-        for place, (generation, scan) in enumerate(zip(generations, scans, strict=True)):
-            is_at_limit = generation.finish_reason == "length"
-            is_separate = bool(generation.reasoning)
-            is_hidden = opened_by_prompt and is_at_limit and not scan.is_found and not is_separate
-            total += scan.is_found or is_separate or is_hidden
-            is_unclosed = scan.is_open or (is_separate and not generation.text.strip())
-            if is_at_limit and (is_unclosed or is_hidden):
-                cut.add(place)
-        return cls(total, frozenset(cut))
-
-    def describe(self, responses: int, decoding: Decoding) -> str:
-        """Describe the share of cut blocks, with the remedies."""
-        return (
-            f"{_format_share(len(self.cut), responses)} of the first {responses:,} responses were "
-            f"cut at the token limit while the model was still reasoning ({self.total:,} of them "
-            "have reasoning), so they have no answer. To change this: raise search.max_gen_toks "
-            f"(now {decoding.max_gen_toks:,}), or let the model reason less, as with "
-            "model.args.enable_thinking: false"
-        )
+_LIMIT, _OTHER = "the token limit", "other ends"
 
 
 def check_first_chunk(
@@ -106,7 +30,7 @@ def check_first_chunk(
     decoding: Decoding,
     judge: Judge,
 ) -> Iterator[str]:
-    """Yield warnings on stop strings, limit and prompt from the first responses.
+    """Yield a warning on stop strings, limit and prompt from the first responses.
 
     Args:
         members: the problems, one for each entry of ``generated``.
@@ -115,9 +39,8 @@ def check_first_chunk(
         judge: reads their answers; if it reads none, only white space counts as no answer.
 
     Yields:
-        A sentence if half or more of the reasoning blocks were cut at the limit; one if a tenth or
-        more of the other responses were cut (at a stop string or the limit) and have no answer; and
-        one if half or more have no answer, for any other reason.
+        A sentence if a tenth or more of the responses were cut (at a stop string or the limit) and
+        have no answer, or if half or more have no answer for any reason.
 
     Raises:
         PluginError: the verifier raised, or returned something that is not an answer.
@@ -129,24 +52,31 @@ def check_first_chunk(
         if generation.finish_reason != CONTEXT_EXCEEDED
     ]
     has_answer = judge.find_answered([g.text for _, g in rows], [p.gold for p, _ in rows])
-    thoughts = _Thoughts.find([generation for _, generation in rows], judge)
-    if thoughts.cut and len(thoughts.cut) * _CUT_THOUGHTS_DIVISOR >= thoughts.total:
-        yield thoughts.describe(len(rows), decoding)
-        reported = thoughts.cut
-    else:
-        reported = frozenset()
-    unanswered = [
-        _Unanswered(problem.id, generation)
-        for place, ((problem, generation), is_answered) in enumerate(
-            zip(rows, has_answer, strict=True)
+    unanswered = [row for row, is_answered in zip(rows, has_answer, strict=True) if not is_answered]
+    causes = Counter(_find_cause(generation) for _, generation in unanswered)
+    cut_count = len(unanswered) - causes[_OTHER]
+    is_often_cut = bool(cut_count) and cut_count * _CUT_DIVISOR >= len(rows)
+    is_often_missing = bool(unanswered) and len(unanswered) * _UNANSWERED_DIVISOR >= len(rows)
+    if not is_often_cut and not is_often_missing:
+        return
+    remedies = []
+    if causes[_LIMIT] or is_often_missing:
+        remedies.append(f"raise search.max_gen_toks (now {decoding.max_gen_toks:,})")
+    if causes[_LIMIT]:
+        remedies.append("let the model reason less, as with model.args.enable_thinking: false")
+    if causes.keys() - {_LIMIT, _OTHER}:
+        remedies.append(
+            "set generation_kwargs.until in the task's file ([]: stop only at the model's own end "
+            "tokens)"
         )
-        if not is_answered and place not in reported
-    ]
-    cut = [response for response in unanswered if response.cause]
-    if cut and len(cut) * _CUT_DIVISOR >= len(rows):
-        yield _describe_cut(cut, len(rows), decoding)
-    if unanswered and len(unanswered) * _UNANSWERED_DIVISOR >= len(rows):
-        yield _describe_unanswered(unanswered, len(rows), judge)
+    if is_often_missing:
+        remedies.append("check model.chat_template and the answer format that the prompt requests")
+    counts = ", ".join(f"{count:,} at {cause}" for cause, count in causes.most_common())
+    yield (
+        f"{len(unanswered) / len(rows):.0%} of the first {len(rows):,} responses have no answer "
+        f"that the verifier {judge.owner.name!r} can read: {counts}. Examples: "
+        f"{'; '.join(_list_examples(unanswered))}. To change this: {'; '.join(remedies)}"
+    )
 
 
 def require_fitting_prompt(generated: Sequence[Generated], decoding: Decoding) -> None:
@@ -166,39 +96,26 @@ def require_fitting_prompt(generated: Sequence[Generated], decoding: Decoding) -
         )
 
 
-def _describe_cut(cut: Sequence[_Unanswered], total: int, decoding: Decoding) -> str:
-    causes = Counter(response.cause for response in cut).most_common()
-    counts = ", ".join(f"{count} at {cause}" for cause, count in causes)
-    example = next(response for response in cut if response.cause == causes[0][0])
-    remedies = []
-    if any(response.generation.finish_reason == "length" for response in cut):
-        remedies.append(f"raise search.max_gen_toks (now {decoding.max_gen_toks:,})")
-    if any(response.generation.finish_reason == STOP_STRING for response in cut):
-        remedies.append(
-            "set generation_kwargs.until in the task's file ([]: stop only at the model's own end "
-            "tokens)"
-        )
+def _find_cause(generation: Generation) -> str:
+    """Return where a response ended."""
+    if generation.finish_reason == "length":
+        return _LIMIT
+    if generation.finish_reason != STOP_STRING:
+        return _OTHER
     return (
-        f"{_format_share(len(cut), total)} of the first {total:,} responses were cut before they "
-        f"gave an answer: {counts}. Example: {example.describe()}. To change this: "
-        f"{'; '.join(remedies)}"
+        f"the stop string {generation.stop_string!r}" if generation.stop_string else "a stop string"
     )
 
 
-def _describe_unanswered(unanswered: Sequence[_Unanswered], total: int, judge: Judge) -> str:
-    by_problem: dict[str, _Unanswered] = {}
-    for response in unanswered:
-        by_problem.setdefault(response.problem_id, response)
-    # from different problems first: the responses to one problem are often similar
-    responses = list(dict.fromkeys([*by_problem.values(), *unanswered]))[:_MAX_EXAMPLES]
-    examples = "; ".join(response.describe() for response in responses)
-    name = judge.owner.name
-    return (
-        f"{_format_share(len(unanswered), total)} of the first {total:,} responses have no answer "
-        f"that the verifier {name!r} can read. Examples: {examples}. Check model.chat_template, "
-        "the answer format that the prompt requests, and search.max_gen_toks"
-    )
-
-
-def _format_share(count: int, total: int) -> str:
-    return f"{count / total:.0%} ({count:,})"
+def _list_examples(unanswered: Sequence[tuple[Problem, Generation]]) -> list[str]:
+    """Describe the ends of some responses, those that were cut first, of different problems."""
+    ordered = sorted(unanswered, key=lambda row: _find_cause(row[1]) == _OTHER)
+    first_by_problem = {problem.id: generation for problem, generation in reversed(ordered)}
+    examples = []
+    for problem_id, generation in [*reversed(first_by_problem.items())][:_MAX_EXAMPLES]:
+        text = generation.text
+        shown = repr(text) if len(text) <= _SHOWN_CHARACTERS else f"…{text[-_SHOWN_CHARACTERS:]!r}"
+        if not text.strip():
+            shown = f"no text ({len(generation.token_ids)} tokens)"
+        examples.append(f"{problem_id}: {shown}")
+    return examples

@@ -126,7 +126,7 @@ class ChunkGenerator:
             draft = self._generate_attempts(chunk.members, indices, decoding, progress, is_first)
             for phase in phases:
                 self._store_part(store, chunk, phase, draft)
-            progress.report_stored()
+            progress.report_stored(len(chunk.members) * len(indices))
             is_first = False
 
     def _generate_attempts(
@@ -160,8 +160,6 @@ class ChunkGenerator:
                     self.streams,
                     samples_deployment,
                 )
-            response_count = sum(len(request.indices) for request in requests)
-            progress.expect_fewer(len(members) * len(indices) - response_count)
             answers = (
                 self.sampler.generate(requests, decoding, progress.report_unstored)
                 if requests
@@ -177,8 +175,7 @@ class ChunkGenerator:
                     "the sampler returned verdicts (passed), which only a search with "
                     "search.responses keeps; name the file there, or remove its verdicts"
                 )
-            tokens = sum(len(g.token_ids) for answer in answers for g in answer.generations)
-            progress.count_generated(response_count, tokens)
+            progress.tokens += sum(len(g.token_ids) for a in answers for g in a.generations)
         draft.seconds = time.monotonic() - start
         return draft
 
@@ -223,40 +220,34 @@ class ChunkGenerator:
 
 
 class _GenerationProgress:
-    """Counts a split's responses for ``ReportProgress``.
+    """Counts a split's decodes for ``ReportProgress``; all attempts of an episode are one decode.
 
-    The total decreases when episodes end early.
+    Attributes:
+        problems: the problems of the split.
+        tokens: the tokens that were generated.
     """
 
     def __init__(self, progress: ReportProgress, problems: int, done: int, total: int) -> None:
-        self.problems = problems
-        self._progress, self._done, self._total, self._tokens = progress, done, total, 0
+        self.problems, self.tokens = problems, 0
+        self._progress, self._done, self._total, self._shown = progress, done, total, done
         self._notes: list[str] = []
         progress(done, total)
 
     def report_unstored(self, finished: int, tokens: int, /, note: str = "") -> None:
         """Report the progress of a running batch, always below the total until it is stored."""
-        done = min(self._done + finished, self._total - 1)
-        self._progress(done, self._total, self._tokens + tokens, note)
-
-    def count_generated(self, response_count: int, tokens: int = 0) -> None:
-        """Count responses; ``report_stored`` reports them once they are stored."""
-        self._done += response_count
-        self._tokens += tokens
-
-    def expect_fewer(self, count: int) -> None:
-        """Reduce the total by responses that are not needed."""
-        self._total -= count
+        self._shown = max(self._shown, min(self._done + finished, self._total - 1))
+        self._progress(self._shown, self._total, self.tokens + tokens, note)
 
     def add_note(self, note: str) -> None:
         """Keep a note on the responses for the next ``report_stored``."""
         self._notes.append(note)
 
-    def report_stored(self) -> None:
-        """Report the stored responses and the notes on them."""
-        self._progress(self._done, self._total, self._tokens)
-        for note in self._notes:
-            self._progress(self._done, self._total, self._tokens, note)
+    def report_stored(self, count: int) -> None:
+        """Report decodes that are stored now, and the notes on them."""
+        self._done += count
+        self._shown = max(self._shown, self._done)
+        for note in ("", *self._notes):
+            self._progress(self._shown, self._total, self.tokens, note)
         self._notes.clear()
 
 
@@ -265,7 +256,6 @@ def generate_chunks(
     chunks: Sequence[Chunk],
     load: Callable[[], ChunkGenerator],
     progress: ReportProgress,
-    attempts: int = 1,
     share: tuple[int, int] = (0, 1),
 ) -> Mapping[str, Any]:
     """Generate the responses that are not in the store, chunk by chunk.
@@ -274,8 +264,7 @@ def generate_chunks(
         store: the store.
         chunks: all chunks of a split.
         load: loads the model; called only if responses are missing.
-        progress: called with the numbers of finished and of all required responses.
-        attempts: maximum number of attempts of an episode.
+        progress: called with the numbers of finished and of all decodes.
         share: (worker number from 0, number of workers) among which the chunks are divided.
 
     Returns:
@@ -288,24 +277,15 @@ def generate_chunks(
     stored = [(chunk, chunk.find_parts(store)) for chunk in chunks[share[0] :: share[1]]]
     unfinished = [(chunk, parts) for chunk, parts in stored if len(parts) < len(chunk.parts)]
     generator = load() if unfinished else None
-    done = sum(part.facts["responses"] for _, parts in stored for part in parts.values())
-    missing = sum(
-        len(chunk.members) * len(phase.indices) * attempts
-        for chunk, parts in unfinished
-        for phase in chunk.parts
-        if phase not in parts
-    )
+    done = sum(chunk.count_decodes(parts) for chunk, parts in stored)
+    total = sum(chunk.count_decodes(chunk.parts) for chunk, _ in stored)
     problems = sum(len(chunk.members) for chunk in chunks)
-    counts = _GenerationProgress(progress, problems, done, done + missing)
+    counts = _GenerationProgress(progress, problems, done, total)
     if generator is None:
         return next((part.facts["source"] for _, parts in stored for part in parts.values()), {})
     with contextlib.closing(store.claim_each(unfinished, lambda item: item[0].place)) as turns:
         for chunk, earlier in turns:
-            for phase, part in chunk.find_parts(store).items():
-                if phase not in earlier:  # made by another command
-                    count = part.facts["responses"]
-                    counts.expect_fewer(len(chunk.members) * len(phase.indices) * attempts - count)
-                    counts.count_generated(count)
-                    counts.report_stored()
+            if made_elsewhere := chunk.find_parts(store).keys() - earlier.keys():
+                counts.report_stored(chunk.count_decodes(made_elsewhere))
             generator.generate_missing(store, chunk, counts, is_first=chunk is chunks[0])
     return generator.source

@@ -180,7 +180,7 @@ def generate_and_judge(
                 keeps_verdicts=keeps_verdicts,
             )
 
-        source = generate_chunks(store, chunks, load, progress, decodes.attempts, share or (0, 1))
+        source = generate_chunks(store, chunks, load, progress, share or (0, 1))
         if source:  # a worker without a chunk has none
             require_same_model(source)
         responses, seconds, stored = Responses(), 0.0, set[str]()
@@ -250,7 +250,7 @@ def count_stored(
             if phase in parts:
                 stored += parts[phase].facts["responses"]
             else:
-                new += len(chunk.members) * len(phase.indices) * decodes.attempts
+                new += chunk.count_decodes([phase]) * decodes.attempts
         verdicts = decodes.place_verdicts(chunk, parts)
         unjudged += sum(parts[p].facts["responses"] for p in verdicts.list_missing(store))
     return StoredCounts(stored, new, unjudged)

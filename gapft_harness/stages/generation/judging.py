@@ -247,8 +247,9 @@ def judge_chunks(
     unfinished: list[tuple[Chunk, int]] = []
     for chunk in chunks:
         parts = chunk.find_parts(store).values()
-        decodes = len(chunk.members) * sum(len(phase.indices) for phase in chunk.parts)
-        if missing := decodes - sum(part.facts["verdicts"] for part in parts):
+        if missing := chunk.count_decodes(chunk.parts) - sum(
+            part.facts["verdicts"] for part in parts
+        ):
             unfinished.append((chunk, missing))
         else:
             for part in parts:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.records import CONTEXT_EXCEEDED, GREEDY, Problem, Response
+from gapft_harness.core.records import CONTEXT_EXCEEDED, GREEDY, Problem, Response, Verdict
 from gapft_harness.outcomes.copies import CopyDetector
 from gapft_harness.run_directory.parquet import Values, write_batches
 from gapft_harness.run_directory.tables import build_response_row, response_schema
@@ -17,6 +17,31 @@ from gapft_harness.verification.reasons import Reasons
 
 #: Problems read and written at a time.
 _PROBLEM_BATCH = 1000
+
+
+class TableCounts:
+    """Counts the responses of a table by verdict and by how they ended."""
+
+    def __init__(self) -> None:
+        self.reasons = Reasons()
+        self._finishes: Counter[str] = Counter()
+        self._samples = self._tokens = 0
+
+    def add(self, response: Response, verdict: Verdict) -> None:
+        """Count a response."""
+        self.reasons.add(verdict)
+        self._finishes[response.finish_reason] += 1
+        if response.index != GREEDY:
+            self._samples += 1
+            self._tokens += count_tokens(response)
+
+    def build_facts(self) -> dict[str, Any]:
+        """Return the facts ``verdicts``, ``finish_reasons`` and ``drawn``."""
+        return {
+            "verdicts": dict(sorted(self.reasons.statuses.items())),
+            "finish_reasons": dict(sorted(self._finishes.items())),
+            "drawn": {"samples": self._samples, "tokens": self._tokens},
+        }
 
 
 def write_responses(
@@ -43,9 +68,7 @@ def write_responses(
         (``samples`` and their ``tokens``), ``warnings`` (sentences), ``executions`` if there was
         more than one, and ``extra``.
     """
-    reasons = Reasons()
-    finishes: Counter[str] = Counter()
-    drawn = {"samples": 0, "tokens": 0}
+    counts = TableCounts()
     unfitting_counts: Counter[str] = Counter()
     watch = CopyDetector()
     differing: dict[str, tuple[str, ...]] = {}
@@ -59,13 +82,9 @@ def write_responses(
             for response in entry.responses:
                 verdict, answer = entry.judged[response.index]
                 yield build_response_row(response, verdict, answer)
-                reasons.add(verdict)
-                finishes[response.finish_reason] += 1
+                counts.add(response, verdict)
                 if response.finish_reason == CONTEXT_EXCEEDED:
                     unfitting_counts[entry.problem_id] += 1
-                if response.index != GREEDY:
-                    drawn["samples"] += 1
-                    drawn["tokens"] += count_tokens(response)
 
     starts = range(0, len(ordered), _PROBLEM_BATCH)
     batches = (build_rows(ordered[start : start + _PROBLEM_BATCH]) for start in starts)
@@ -76,15 +95,13 @@ def write_responses(
     warnings = (
         build_context_warning(unfitting_counts),
         watch.format_warning(),
-        reasons.describe_failures(),
+        counts.reasons.describe_failures(),
         build_executions_warning(facts["executions"]) if executions > 1 else "",
     )
     return {
         **facts,
         **extra,
-        "verdicts": dict(sorted(reasons.statuses.items())),
-        "finish_reasons": dict(sorted(finishes.items())),
-        "drawn": drawn,
+        **counts.build_facts(),
         "warnings": [*extra.get("warnings", ()), *filter(None, warnings)],
     }
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from gapft_harness.core.errors import GapftError, describe_error
+from gapft_harness.engine.differences import describe_values
 from gapft_harness.hooks.protocols import Progress
 
 T = TypeVar("T")
@@ -64,30 +64,21 @@ def compare_values(
     place: str,
     recorded: Mapping[str, Any],
     expected: dict[str, Any],
-    relation: str = "recomputed:",
+    relation: str = "computed again it is",
 ) -> Iterable[str]:
     """Yield a sentence for each expected value that differs from the recorded one.
 
     Args:
         place: the file, the start of each sentence.
-        recorded: the recorded values. They may have more keys than expected; sections in them may
-            not.
+        recorded: the recorded values, which may have more keys than expected.
         expected: the recomputed values, by key.
         relation: the words between the recorded and the expected value.
     """
     for key, value in expected.items():
         if key not in recorded:
             yield f"{place}: {key} is missing, so it cannot be verified"
-        elif recorded[key] != value:
-            if isinstance(value, dict) and isinstance(recorded[key], dict):
-                yield from compare_values(f"{place}, {key}", recorded[key], value, relation)
-                for extra_key in sorted(recorded[key].keys() - value.keys()):
-                    yield f"{place}, {key}: unexpected entry {extra_key}"
-            else:
-                yield (
-                    f"{place}: {key} is {_shorten_value(recorded[key])}, {relation} "
-                    f"{_shorten_value(value)}"
-                )
+        else:
+            yield from describe_values(place, {key: recorded[key]}, {key: value}, relation)
 
 
 def compare_ids(
@@ -103,8 +94,3 @@ def compare_ids(
         f"{place}: has other problems than {other}: {len(actual_ids)} and {len(expected_ids)}; the "
         f"first difference is {a} and {b}"
     )
-
-
-def _shorten_value(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 100 else f"{text[:97]}..."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from array import array
 from collections.abc import Sequence
 from typing import Any
 
@@ -89,34 +88,25 @@ class ProblemIndex:
 
 
 class ResponsePlaces:
-    """The places of each problem's responses: file and line by index, greedy first."""
+    """The place of each problem's responses, file and line, by index."""
 
-    def __init__(self, paths: Sequence[str]) -> None:
-        """Start without responses.
+    def __init__(self) -> None:
+        self._places: dict[str, dict[int, str]] = {}
 
-        Args:
-            paths: the files.
-        """
-        self._paths = paths
-        self._places: dict[str, array[int]] = {}
-
-    def add(self, problem: Problem, index: int, file: int, row: LoggedResponse) -> None:
+    def add(self, problem: Problem, index: int, row: LoggedResponse) -> None:
         """Add one response.
 
         Raises:
             UserError: the response was already added.
         """
-        places = self._places.setdefault(problem.id, array("q", [0]))
-        slot = index - GREEDY
-        if slot >= len(places):
-            places.extend([0] * (slot + 1 - len(places)))
-        if places[slot]:
+        places = self._places.setdefault(problem.id, {})
+        if index in places:
             response_name = "greedy response" if index == GREEDY else f"sample {index}"
             raise UserError(
                 f"{row.place}: found the {response_name} of problem {problem.id} again, first in "
-                f"{self._format_place(places[slot])}; expected every response once"
+                f"{places[index]}; expected every response once"
             )
-        places[slot] = row.line * len(self._paths) + file
+        places[index] = row.place
 
     def count_samples(self, problems: Sequence[Problem], earlier_samples: int, files: str) -> int:
         """Count the samples of each problem after the first ``earlier_samples`` ones.
@@ -124,31 +114,31 @@ class ResponsePlaces:
         Raises:
             UserError: a problem has no samples, a gap in their numbers, or a different count.
         """
-        lengths: dict[int, Problem] = {}
+        by_count: dict[int, tuple[str, str]] = {}
         missing_ids = []
         for problem in problems:
-            places = self._places.get(problem.id, array("q"))[1 + earlier_samples :]
-            if not places:
+            places = self._places.get(problem.id, {})
+            indices = sorted(index for index in places if index >= earlier_samples)
+            if not indices:
                 missing_ids.append(problem.id)
                 continue
-            if 0 in places:
+            last, expected = places[indices[-1]], range(earlier_samples, indices[-1] + 1)
+            if gaps := [index for index in expected if index not in places]:
                 raise UserError(
-                    f"{files}: sample {earlier_samples + places.index(0)} of problem {problem.id} "
-                    f"is missing, but sample {earlier_samples + len(places) - 1} exists "
-                    f"({self._format_place(places[-1])}); expected all numbers from 0"
+                    f"{files}: sample {gaps[0]} of problem {problem.id} is missing, but sample "
+                    f"{indices[-1]} exists ({last}); expected all numbers from 0"
                 )
-            lengths.setdefault(len(places), problem)
-        if missing_ids and lengths:
+            by_count.setdefault(len(indices), (problem.id, last))
+        if missing_ids and by_count:
             raise _missing_responses_error(files, "no sample", missing_ids, problems)
-        if len(lengths) > 1:
-            few, many = min(lengths), max(lengths)
-            last = self._places[lengths[few].id][-1]
+        if len(by_count) > 1:
+            few, many = min(by_count), max(by_count)
+            (problem_id, last), (other_id, _) = by_count[few], by_count[many]
             raise UserError(
-                f"{files}: problem {lengths[few].id} has {few} samples (the last: "
-                f"{self._format_place(last)}), but problem {lengths[many].id} has {many}; expected "
-                "the same number for each problem"
+                f"{files}: problem {problem_id} has {few} samples (the last: {last}), but problem "
+                f"{other_id} has {many}; expected the same number for each problem"
             )
-        return next(iter(lengths), 0)
+        return next(iter(by_count), 0)
 
     def require_greedy(self, problems: Sequence[Problem], files: str) -> None:
         """Check that every problem has a greedy response.
@@ -157,7 +147,7 @@ class ResponsePlaces:
             UserError: a problem has none.
         """
         missing_ids = [
-            problem.id for problem in problems if not self._places.get(problem.id, [0])[0]
+            problem.id for problem in problems if GREEDY not in self._places.get(problem.id, ())
         ]
         if len(missing_ids) == len(problems):
             raise UserError(
@@ -166,10 +156,6 @@ class ResponsePlaces:
             )
         if missing_ids:
             raise _missing_responses_error(files, "no greedy response", missing_ids, problems)
-
-    def _format_place(self, place: int) -> str:
-        line, file = divmod(place, len(self._paths))
-        return f"{self._paths[file]}, line {line}"
 
 
 def _missing_responses_error(

@@ -11,9 +11,8 @@ from typing import Any, TextIO
 
 from gapft_harness.core.digests import hash_file
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.files import replace_file, sha256
+from gapft_harness.core.files import replace_file
 from gapft_harness.core.records import CONTEXT_EXCEEDED, GREEDY, Problem
-from gapft_harness.core.text import describe_read_error
 from gapft_harness.engine.outputs import NOT_HERE
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.outcomes.logs import Log, open_log
@@ -172,10 +171,9 @@ class Gathering:
             UserError: as for ``record_responses``.
         """
         paths = self.paths
-        self.hashes = compute_hashes(paths)
-        _require_distinct(paths, self.hashes)
+        self.hashes = _hash_logs(paths)
         logs = [open_log(Path(path), self.plugin_files) for path in paths]
-        all_paths, seen = ", ".join(paths), ResponsePlaces(paths)
+        all_paths, seen = ", ".join(paths), ResponsePlaces()
         numbered = {is_numbered(log) for log in logs[bool(self.greedy_path) :]}
         if self.choice.filter is not None and numbered == {True}:
             raise UserError(
@@ -186,9 +184,9 @@ class Gathering:
                 f"{all_paths}: cannot use plain JSON lines together with another format; give "
                 "logs of one format"
             )
-        for number, (path, log) in enumerate(zip(paths, logs, strict=True)):
+        for path, log in zip(paths, logs, strict=True):
             self.formats[path] = log.kind
-            for line in self._build_lines(path, number, log, seen):
+            for line in self._build_lines(path, log, seen):
                 file.write(json.dumps(line, ensure_ascii=True) + "\n")
                 self.response_count += 1
             if path != self.greedy_path and not is_numbered(log):
@@ -206,9 +204,8 @@ class Gathering:
                     else "give more logs"
                 )
             )
-        for path, new_hash in compute_hashes(paths).items():
-            if new_hash != self.hashes[path]:
-                raise UserError(f"{path}: was changed while it was read; run the command again")
+        if _hash_logs(paths) != self.hashes:
+            raise UserError(f"{all_paths}: changed while they were read; run the command again")
 
     def build_facts(self) -> ImportFacts:
         """Build the fact ``imported``."""
@@ -254,9 +251,7 @@ class Gathering:
             )
         return warnings
 
-    def _build_lines(
-        self, path: str, number: int, log: Log, seen: ResponsePlaces
-    ) -> Iterator[dict[str, Any]]:
+    def _build_lines(self, path: str, log: Log, seen: ResponsePlaces) -> Iterator[dict[str, Any]]:
         """Yield the lines of the needed responses of one log."""
         greedy = path == self.greedy_path
         known_problems = ProblemIndex(self.problems, self.split, self.choice.list_joined_fields())
@@ -279,7 +274,7 @@ class Gathering:
                     "log of search.responses.greedy"
                 )
             index = row.index if row.index == GREEDY else earlier_samples + row.index
-            seen.add(problem, index, number, row)
+            seen.add(problem, index, row)
             self._check_verdict(row)
             if index < self.k:
                 line = {
@@ -316,43 +311,24 @@ class Gathering:
                 )
 
 
-def compute_hashes(paths: Sequence[str]) -> dict[str, str]:
-    """Compute each log's hash, in order.
+def _hash_logs(paths: Sequence[str]) -> dict[str, str]:
+    """Hash each log, in order.
 
     Raises:
-        UserError: a log is missing, or cannot be read more than once.
+        UserError: a log is missing, cannot be read more than once, or is given twice.
     """
     hashes: dict[str, str] = {}
-    for name in paths:
-        path = Path(name)
-        if path.is_dir():
-            raise UserError(f"{path}: is a folder; expected a file of responses")
-        if path.exists() and not path.is_file():
-            raise UserError(
-                f"{path}: is not a regular file (a pipe?), but logs are read more than once; write "
-                "the content to a file first"
-            )
-        try:
-            hashes[name] = sha256(path)
-        except OSError as error:
-            raise UserError(describe_read_error(path, error)) from error
-    return hashes
-
-
-def _require_distinct(paths: Sequence[str], hashes: Mapping[str, str]) -> None:
-    """Check that logs are different, by name, by path and by content.
-
-    Raises:
-        UserError: a log is given twice.
-    """
-    known_paths: dict[Path | str, str] = {}
     for path in paths:
-        place = Path(path).resolve()
-        if place in known_paths:
-            raise UserError(f"{path}: the file is given twice, so its responses would count twice")
-        if (equal_path := known_paths.get(hashes[path])) is not None:
+        if not Path(path).is_file():
             raise UserError(
-                f"{path}: has the same bytes as {equal_path}, so its responses would count twice; "
-                "remove one"
+                f"{path}: not found, or not a regular file; logs are read more than once"
             )
-        known_paths[place] = known_paths[hashes[path]] = path
+        digest = hash_file(Path(path))
+        for other, other_digest in hashes.items():
+            if digest == other_digest:
+                raise UserError(
+                    f"{path}: is given twice, or has the same bytes as {other}, so its responses "
+                    "would count twice; remove one"
+                )
+        hashes[path] = digest
+    return hashes

@@ -37,7 +37,7 @@ from gapft_harness.run_directory.directory import (
 )
 from gapft_harness.run_directory.facts import RunFacts, TaskFacts
 from gapft_harness.run_directory.recipe_changes import list_differences, list_setting_changes
-from gapft_harness.run_directory.recorded import read_judges, read_searches
+from gapft_harness.run_directory.recorded import read_searches
 from gapft_harness.run_directory.tables import write_problems
 from gapft_harness.stages.context import Context, is_selected
 from gapft_harness.stages.decode import MACHINE, DecodeBuilder, build_decoder
@@ -56,7 +56,6 @@ from gapft_harness.stages.generation.generation import (
     generate_and_judge,
 )
 from gapft_harness.stages.integrity.disjoint import require_disjoint_splits
-from gapft_harness.stages.integrity.same_search import require_same_rules
 from gapft_harness.stages.running import build_runner
 from gapft_harness.stages.search.data import check_data, hash_problems, load_problems
 from gapft_harness.stages.search.recorded import (
@@ -267,8 +266,7 @@ def run_search_stage(context: Context) -> None:
     """Search all splits of the context, after the data of all of them are checked.
 
     Raises:
-        UserError: a problem is in two splits, or verdicts that cannot be judged again would follow
-            other rules than earlier ones.
+        UserError: a problem is in two splits.
     """
     data = read_data(context)
     run, task = context.run, _describe_task(context, data)
@@ -286,7 +284,6 @@ def run_search_stage(context: Context) -> None:
     if missing:
         others = [split for split in find_searched_splits(run) if split not in problems]
         _require_same_searches(run, _build_steps(builder, dict.fromkeys(others, NOT_HERE), paths))
-        _require_rules(context, steps[0], [step.name for step in missing])
         _search_shares(context, missing)
     for step in steps:
         if step not in missing and runner.run.find(step) is None:
@@ -357,14 +354,6 @@ def _ask_model(context: Context) -> dict[str, Any]:
     job = replace(job, own_process=context.has_own_process)
     (source,) = context.executor.run([job], context.progress)
     return source
-
-
-def _require_rules(context: Context, step: Step, missing: Sequence[str]) -> None:
-    """Require that verdicts that cannot be judged again follow the rules of earlier ones."""
-    if not context.plugins.can_rejudge(step.settings["verifier"]["name"]):
-        judges = read_judges(context.run).items()
-        kept = {name: described for name, described in judges if name not in missing}
-        require_same_rules(kept, missing[0], step.machine["verifier"]["describes"])
 
 
 def _search_shares(context: Context, steps: Sequence[Step]) -> None:
@@ -478,8 +467,7 @@ def compare_with_paper(run: RunDirectory) -> list[str]:
 def store_searched_recipe(context: Context) -> None:
     """Store the recipe of a separate search command, since later stages use it.
 
-    If the run has selected, only the calibration settings are added; another selection needs a
-    separate command.
+    If the run has selected, its recipe stays, since another selection needs a separate command.
     """
     run = context.run
     earlier = RunDirectory.open(run.path)
@@ -487,12 +475,8 @@ def store_searched_recipe(context: Context) -> None:
         context.warn(run.record_recipe())
         run.write_recipe()
         return
-    merged = earlier.recipe.with_scaling_of(run.recipe)
-    merged_run = RunDirectory(run.path, merged)
-    context.warn(merged_run.record_recipe())
-    merged_run.write_recipe()
     if pending_changes := list_differences(
-        merged.model_dump(mode="json"), run.recipe.model_dump(mode="json")
+        earlier.recipe.model_dump(mode="json"), run.recipe.model_dump(mode="json")
     ):
         context.report_line(
             f"these settings apply when gapft run selects again: {'; '.join(pending_changes)}"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.extras import is_installed
+from gapft_harness.core.identities import content_hash
 from gapft_harness.core.records import Arm
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.engine.outputs import Output
@@ -17,11 +17,11 @@ from gapft_harness.engine.run import RECORDS
 from gapft_harness.engine.step import Step
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.registration import TrainerTraits
-from gapft_harness.recipe.sections import Training
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recorded import read_source
 from gapft_harness.run_directory.tables import read_examples
+from gapft_harness.stages.descriptions import describe_adapter
 from gapft_harness.stages.integrity.differences import compare_values
 from gapft_harness.stages.train.online import check_groups
 from gapft_harness.stages.verify.searches import compare_weights
@@ -35,22 +35,20 @@ from gapft_harness.training.ledger import (
 from gapft_harness.training.plan import budget, build_sequences, plan_steps
 
 #: Facts that must be equal for all arms of a run, of one trainer, and of the same settings.
-_RUN_KEYS = ("base_sha256",)
+_RUN_KEYS = ("base_sha256", "end_id")
 _TRAINER_KEYS = ("versions",)
-_SETTINGS_KEYS = ("settings", "optimizer", "adapter_config.json")
+_SETTINGS_KEYS = ("settings", "optimizer", "attention", "adapter_config.json")
 
-#: Keys of ``adapter_config.json`` that may differ: the base's location, the version of PEFT, and a
-#: value that PEFT sets by the base's kind of layer, whatever the file contains.
+#: Keys of ``adapter_config.json`` that may differ between arms: the base's location, the version of
+#: PEFT, and a value that PEFT sets by the base's kind of layer, whatever the file contains.
 _FREE_KEYS = ("base_model_name_or_path", "peft_version", "fan_in_fan_out")
 
-#: Keys that PEFT rewrites for a base with fused experts, instead of modules' names.
-_REWRITTEN_KEYS = ("target_modules", "target_parameters", "rank_pattern", "alpha_pattern")
+#: The settings that are in ``adapter_config.json`` under a name of PEFT.
+_CONFIG_KEYS = {"r": "rank", "lora_alpha": "alpha", "lora_dropout": "dropout"}
 
 
 def check_adapter(run: RunDirectory, plugins: Plugins, step: Step, output: Output) -> Iterable[str]:
     """Compare an adapter's folder, facts and log with its selection and the recipe.
-
-    Without PEFT the adapter's configuration is not compared; the caller reports this.
 
     Args:
         run: the run.
@@ -104,24 +102,20 @@ def check_adapter(run: RunDirectory, plugins: Plugins, step: Step, output: Outpu
                 f"responses ended with one of {end_ids}"
             )
         config = json.loads((folder / "adapter_config.json").read_text("utf-8"))
-        if is_installed("peft"):
-            yield from _check_config(f"{where}/adapter_config.json", config, settings)
+        expected = {key: getattr(settings, name) for key, name in _CONFIG_KEYS.items()}
+        yield from compare_values(f"{where}/adapter_config.json", config, expected)
+    decisions = run.outputs.read_records().get(layout.decisions_path(arm))
+    seen = content_hash(describe_adapter(folder))
+    if decisions and decisions.made_from["inputs"].get("adapter") != [seen]:
+        yield f"{where}: differs from the adapter that made {layout.decisions_path(arm)}"
     yield from check_groups(run, arm, examples, facts)
     log = folder / "training_log.jsonl"
     if documented or log.exists():
         yield from _check_log(f"{where}/training_log.jsonl", log, steps, facts)
 
 
-def check_common_facts(
-    run: RunDirectory, arms: Sequence[Arm], documented: Mapping[str, bool]
-) -> Iterable[str]:
-    """Compare the facts that arms must have in common.
-
-    Args:
-        run: the run.
-        arms: the arms.
-        documented: whether each trainer declares ``as_documented``.
-    """
+def check_common_facts(run: RunDirectory, arms: Sequence[Arm]) -> Iterable[str]:
+    """Compare the facts that arms must have in common, as far as their trainers give them."""
     first_values: dict[tuple[str, str], tuple[Arm, Any]] = {}
     for arm in arms:
         settings = run.recipe.resolve_training(arm.condition)
@@ -129,50 +123,18 @@ def check_common_facts(
         facts = json.loads(path.read_text("utf-8"))
         facts["adapter_config.json"] = _read_own_config(path.with_name("adapter_config.json"))
         keys_by_scope = {
-            "": (_RUN_KEYS, ("end_id",)),
-            f"trainer {settings.trainer}": (_TRAINER_KEYS, ()),
-            settings.model_dump_json(): (_SETTINGS_KEYS, ("attention",)),
+            "": _RUN_KEYS,
+            f"trainer {settings.trainer}": _TRAINER_KEYS,
+            settings.model_dump_json(): _SETTINGS_KEYS,
         }
-        for scope, (keys, optional_keys) in keys_by_scope.items():
-            for key in (*keys, *optional_keys):  # the latter may be missing
-                b = facts.get(key)
-                is_required = key in keys and (
-                    documented[settings.trainer] or (scope and (scope, key) in first_values)
-                )
-                if b is None and is_required:
-                    yield f"{layout.adapter_path(arm)}/training.json: {key} is missing"
-                if b is None:
+        for scope, keys in keys_by_scope.items():
+            for key in keys:
+                if (b := facts.get(key)) is None:
                     continue
                 other, a = first_values.setdefault((scope, key), (arm, b))
                 if a != b:
                     places = f"{layout.adapter_path(other)} and {layout.adapter_path(arm)}"
                     yield f"{places} differ in {key}: {a} and {b}"
-
-
-def _check_config(where: str, config: dict[str, Any], settings: Training) -> Iterable[str]:
-    """Compare an adapter's configuration with the one that the trainer builds from the settings.
-
-    A missing key has PEFT's default, as when the adapter is loaded.
-    """
-    from gapft_harness.training.adapter import build_default_config, build_saved_config
-
-    free_keys = {*_FREE_KEYS, *(_REWRITTEN_KEYS if config.get("target_parameters") else ())}
-    expected = {
-        k: _empty_to_none(v) for k, v in build_saved_config(settings).items() if k not in free_keys
-    }
-    recorded = {k: _empty_to_none(v) for k, v in (build_default_config() | config).items()}
-    yield from compare_values(where, recorded, expected)
-    for key in sorted(config.keys() - expected.keys() - free_keys):
-        if recorded[key]:  # a newer PEFT's key that is off changes nothing
-            yield (
-                f"{where}: has the key {key}, which the installed PEFT does not know; the file was "
-                f"written by PEFT {config.get('peft_version')}"
-            )
-
-
-def _empty_to_none(value: Any) -> Any:
-    """Return None for an empty list or mapping: PEFT writes either, by the base's kind."""
-    return None if value in ([], {}) else value
 
 
 def _read_own_config(path: Path) -> dict[str, Any]:

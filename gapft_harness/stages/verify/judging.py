@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -23,7 +21,7 @@ from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
 from gapft_harness.recipe.recipe import build_sampler_settings
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.recorded import ImportFacts, read_judged_facts, read_judges
+from gapft_harness.run_directory.recorded import ImportFacts, read_judged_facts
 from gapft_harness.run_directory.tables import (
     IMPORTED_PREFIX,
     JudgedResponse,
@@ -31,7 +29,7 @@ from gapft_harness.run_directory.tables import (
     read_problems,
 )
 from gapft_harness.stages.descriptions import describe_model
-from gapft_harness.stages.generation.table import count_tokens
+from gapft_harness.stages.generation.table import TableCounts
 from gapft_harness.stages.integrity.differences import Differences, compare_values
 
 #: Responses judged again at a time, and the maximum number of named differences of a table.
@@ -98,9 +96,7 @@ class TableJudge:
             expected: the responses of each problem.
             facts: the recorded facts of the table.
         """
-        counts: dict[str, Counter[str]] = {"verdicts": Counter(), "finish_reasons": Counter()}
-        drawn = {"samples": 0, "tokens": 0}
-        difference_count = 0
+        counts, difference_count = TableCounts(), 0
         table = read_judged(run.path / relative)
         problems = run.path / layout.problems_path(expected.split)
         pairs = _pair_with_golds(problems, table) if self.judge else ((None, j) for _, j in table)
@@ -109,11 +105,7 @@ class TableJudge:
             self.imported_differences[relative] = []
         for batch in _build_batches(pairs):
             for judged in chain.from_iterable(of_problem for _, of_problem in batch):
-                counts["verdicts"][judged.verdict.status] += 1
-                counts["finish_reasons"][judged.response.finish_reason] += 1
-                if judged.response.index != GREEDY:
-                    drawn["samples"] += 1
-                    drawn["tokens"] += count_tokens(judged.response)
+                counts.add(judged.response, judged.verdict)
             found = self._check_responses(run, relative, batch, expected, imported)
             for line in chain(found, self._judge_again(relative, batch)):
                 difference_count += 1
@@ -122,13 +114,10 @@ class TableJudge:
         if difference_count > _MAX_NAMED:
             more = difference_count - _MAX_NAMED
             yield f"{relative}: {more} further responses, verdicts or answers differ"
-        counted: dict[str, Any] = {
-            key: dict(sorted(counter.items())) for key, counter in counts.items()
-        }
         place = f"{RECORDS}, facts of {relative}"
-        yield from compare_values(place, facts, {**counted, "drawn": drawn})
+        yield from compare_values(place, facts, counts.build_facts())
         if imported:
-            total = counts["verdicts"].total()
+            total = counts.reasons.statuses.total()
             yield from compare_values(f"{place}, imported", imported, {"responses": total})
 
     def _check_responses(
@@ -257,7 +246,6 @@ def _create_judge(
     elif not plugins.can_rejudge(name):
         yield TableJudge(None)
         findings.checked.append(f"the verdicts of {name} were not judged again (rejudge=False)")
-        findings.checked += _describe_rules(read_judges(run))
     else:
         judge = plugins.create_verifier(name, task["verifier_params"])
         table_judge = TableJudge(judge, report_count=findings.count_verdicts)
@@ -272,16 +260,6 @@ def _create_judge(
                 "difference (verify again on a quiet machine): "
                 f"{'; '.join(table_judge.timed_out[:_MAX_NAMED])}"
             )
-
-
-def _describe_rules(judges: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Describe the verifier's rules for each table; several lines if they differ."""
-    parts: dict[str, list[str]] = {}
-    for part, description in judges.items():
-        parts.setdefault(json.dumps(description.get("rules"), sort_keys=True), []).append(part)
-    for rules, judged in parts.items():
-        rules_text = "none recorded" if rules == "null" else rules
-        yield f"rules of these verdicts ({', '.join(judged)}): {rules_text}"
 
 
 def _pair_with_golds(

@@ -25,7 +25,7 @@ from gapft_harness.run_directory.directory import (
     list_recorded_include_paths,
 )
 from gapft_harness.run_directory.parquet import read_ids
-from gapft_harness.run_directory.recorded import ImportFacts, read_source
+from gapft_harness.run_directory.recorded import read_source
 from gapft_harness.run_directory.tables import read_problems
 from gapft_harness.stages.integrity.differences import Differences, compare_ids, compare_values
 from gapft_harness.stages.search.data import check_splits, hash_problems
@@ -101,20 +101,10 @@ def check_search(run: RunDirectory, judge: TableJudge, step: Step, output: Outpu
                 f"{RECORDS}, source of {split}: {key} is {source[key]}, but that of another split "
                 f"is {other[key]}"
             )
-    if "imported" in facts:
-        yield from _check_logs(run, split, facts["imported"])
-    else:
+    if "imported" not in facts:
         yield from compare_weights(responses, _read_model(step), source.get("weights_sha256"))
     if start := source.get("start_ids"):
         yield from _check_start_tokens(run.path / problems, problems, start)
-
-
-def _check_logs(run: RunDirectory, split: str, imported: ImportFacts) -> Iterator[str]:
-    """Compare the recorded hashes of logs with those in the key of their search."""
-    logs = run.outputs.read_records()[split].made_from["settings"]["logs"]
-    found = {"sha256": [file["sha256"] for file in imported["files"]]}
-    place = f"{RECORDS}, imported of {split}"
-    yield from compare_values(place, found, {"sha256": logs["files"]}, "its key has")
 
 
 def _read_model(step: Step) -> Mapping[str, Any]:
