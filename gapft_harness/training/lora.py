@@ -34,7 +34,6 @@ from gapft_harness.training.loop import Checkpoint, run_steps
 from gapft_harness.training.memory import (
     MemoryEstimate,
     check_memory,
-    count_fitting,
     estimate_memory,
     explain_out_of_memory,
     free_gpu_memory,
@@ -47,7 +46,6 @@ from gapft_harness.training.model import (
     check_ids,
     check_targets,
     fuse_lora_layers,
-    is_dtype_converted,
     load_base,
     load_end_token,
     remove_lora,
@@ -118,32 +116,6 @@ def train_together(jobs: Sequence[TrainingJob]) -> Iterator[dict[str, Any]]:
     finally:
         del base
         free_gpu_memory()
-
-
-def count_parallel_trainings(jobs: Sequence[TrainingJob], device: torch.device) -> tuple[int, str]:
-    """Count the trainings that fit into a device's memory together, without loading weights.
-
-    Args:
-        jobs: the jobs to train; their settings may differ. The largest determine the number.
-        device: the device of all trainings.
-
-    Returns:
-        The number, 0 if not even one fits, and a text with the needed and the free memory.
-
-    Raises:
-        UserError: the model is missing.
-    """
-    first_by_settings: dict[str, TrainingJob] = {}
-    for job in jobs:
-        first_by_settings.setdefault(json.dumps(job.settings, sort_keys=True), job)
-    free, counts = measure_free_memory(device), []
-    for job in first_by_settings.values():
-        settings = Training.model_validate(dict(job.settings))
-        estimate = estimate_memory(build_meta_model(job.model_args, settings), settings)
-        is_mapped = not is_dtype_converted(job.model_args, settings)
-        count = count_fitting(estimate, free, device, shares_base=is_mapped)
-        counts.append((count, f"{estimate}; {free / 1e9:.3g} GB are free on {device}"))
-    return min(counts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,6 @@ _GB = 1e9
 _TRAINED_BYTES = 4 * 4
 #: Least bytes of a weight in quantized files.
 _QUANTIZED_BYTES = 0.5
-#: Bytes of a process that has imported torch, transformers and PEFT; on a GPU, with its context.
-_LIBRARY_BYTES = {"cpu": 0.4e9, "cuda": 1e9}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,22 +69,6 @@ def _count_weight_bytes(model: Any, settings: Training) -> int:
     return int(width * sum(parameter.numel() for parameter in model.parameters()))
 
 
-def count_fitting(
-    estimate: MemoryEstimate, free: int, device: torch.device, *, shares_base: bool
-) -> int:
-    """Count the trainings that fit into a memory together; 0 if not even one does.
-
-    Args:
-        estimate: the largest training.
-        free: bytes.
-        device: the device of all trainings.
-        shares_base: whether processes map the base's files into memory, so that it counts once.
-    """
-    shared = estimate.weights if shares_base and device.type == "cpu" else 0
-    own = estimate.total - shared + int(_LIBRARY_BYTES[device.type])
-    return max(0, free - shared) // own
-
-
 def check_memory(estimate: MemoryEstimate, free: int, device: torch.device) -> None:
     """Reject a training that cannot fit.
 
@@ -96,7 +78,7 @@ def check_memory(estimate: MemoryEstimate, free: int, device: torch.device) -> N
     if estimate.total > free:
         raise UserError(
             f"training needs {estimate}, but {device} has {free / _GB:.3g} GB free; set "
-            "training.dtype: bfloat16, lower training.rank, or use several GPUs for each worker"
+            "training.dtype: bfloat16, lower training.rank, or use fewer executor.workers"
         )
 
 
@@ -127,8 +109,8 @@ def explain_out_of_memory(
     except torch.OutOfMemoryError as error:
         raise GapftError(
             f"{arm}: {device} ran out of memory, of which training holds {estimate}; lower "
-            "training.micro_batch (with padding_free: training.max_tokens), or set "
-            "training.gradient_checkpointing: true"
+            "training.micro_batch (with padding_free: training.max_tokens) or executor.workers, or "
+            "set training.gradient_checkpointing: true"
         ) from error
 
 

@@ -64,16 +64,6 @@ def build_meta_model(model_args: Mapping[str, Any], settings: Training) -> Any:
         )
 
 
-def is_dtype_converted(model_args: Mapping[str, Any], settings: Training) -> bool:
-    """Return whether loading converts the files' weights to another dtype, by the base's config.
-
-    Weights of the same dtype are memory-mapped pages of the files, which processes share.
-    """
-    config = read_config(model_args)
-    stored = getattr(config.get_text_config(), "dtype", None) or getattr(config, "dtype", None)
-    return stored is not None and stored != getattr(torch, settings.dtype)
-
-
 def read_config(model_args: Mapping[str, Any]) -> Any:
     """Read the base model's config.
 

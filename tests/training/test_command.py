@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import yaml
 
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples
-from gapft_harness.stages.context import Context
-from gapft_harness.stages.experiment.stage import build_view
-from gapft_harness.stages.steps import list_training_steps
-from gapft_harness.stages.train import stage
 from gapft_harness.stages.verify.run import verify
-from gapft_harness.training import devices, lora
 from gapft_harness.training.model import load_base
 from gapft_harness.training.plan import build_sequences
 from tests.kit.command import gapft, succeed
 from tests.kit.letters import prepare_letters_run
-from tests.kit.recording_run import InProcessExecutor
 from tests.kit.records import change_recipe, read_records
 from tests.training.examples import assert_same_weights
 from tests.training.literal import run_literal_training
@@ -154,34 +146,6 @@ def test_command_equals_literal_loop(
     ):
         assert line["loss"] == pytest.approx(loss, rel=tolerance)
         assert line["grad_norm"] == pytest.approx(norm, rel=10 * tolerance)
-
-
-@pytest.mark.parametrize(
-    ("free", "groups", "gpus"), [(100e9, 2, 0), (0.6e9, 1, 0), (0.1e9, 1, 0), (1.6e9, 2, 2)]
-)
-def test_limits_workers_by_free_memory(
-    selected_run: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    free: float,
-    groups: int,
-    gpus: int,
-) -> None:
-    """A process with torch takes 0.4 GB, on a GPU 1 GB; this test's model almost nothing."""
-    monkeypatch.setattr(lora, "measure_free_memory", lambda device: int(free))
-    monkeypatch.setattr(stage, "list_gpus", lambda: ["0", "1"][:gpus])
-    if gpus:
-        monkeypatch.setattr(devices, "resolve_device", lambda name: torch.device("cuda"))
-    run = RunDirectory.open(copy_run_with(selected_run, tmp_path / "run", {}, workers=2))
-    messages: list[str] = []
-    plugin = [str(selected_run / "plugin.py")]
-    context = Context(run, InProcessExecutor(), plugin, report_line=messages.append)
-    (step,) = list_training_steps(build_view(context))
-    steps = [step, replace(step, settings={**step.settings, "seed": 21})]
-    assert len({divided.together for divided in stage.divide_steps(context, steps)}) == groups
-    assert [("1 of 2 workers" in line, "GB are free" in line) for line in messages] == [
-        (True, True)
-    ] * (2 - groups)
 
 
 @pytest.mark.parametrize(("module", "near"), [("q_prog", "q_proj"), ("mlp", "mlp")])

@@ -13,12 +13,11 @@ import torch
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.memory import measure_free_memory
 from gapft_harness.plugins.trainers.lora import lora
-from gapft_harness.training import loop, memory
+from gapft_harness.training import loop
 from gapft_harness.training import lora as trainer
 from gapft_harness.training.memory import (
     MemoryEstimate,
     check_memory,
-    count_fitting,
     estimate_memory,
 )
 from gapft_harness.training.model import add_lora, build_meta_model, load_base
@@ -43,19 +42,6 @@ def test_estimate_is_that_of_the_real_model(model: dict[str, Any], dtype: str) -
     trained = [p for p in add_lora(base, chosen, 1).parameters() if p.requires_grad]
     # weight, gradient, two states of the optimizer
     assert estimate.adapter == 4 * sum(p.nbytes for p in trained)
-
-
-def test_shared_base_counts_once() -> None:
-    library_bytes = int(memory._LIBRARY_BYTES["cpu"])
-    estimate = MemoryEstimate(weights=library_bytes, adapter=library_bytes)
-
-    def count(*, shared: bool, parts: int) -> int:
-        return count_fitting(estimate, parts * library_bytes, CPU, shares_base=shared)
-
-    assert count(shared=False, parts=6) == 2  # three parts each
-    assert count(shared=True, parts=6) == 2  # one part, and two each
-    assert count(shared=True, parts=7) == 3
-    assert count(shared=False, parts=2) == 0
 
 
 def test_rejects_oversized_base_before_loading(tmp_path: Path) -> None:

@@ -21,9 +21,7 @@ from gapft_harness.hooks.protocols import (
     SearchedPool,
     TaskVerifier,
     TrainingJob,
-    report_nothing,
 )
-from gapft_harness.hooks.registration import TrainerTraits
 from gapft_harness.recipe.sections import Training
 from gapft_harness.run_directory.tables import read_examples, read_problems, read_states
 from gapft_harness.training.ledger import hash_sequences
@@ -94,38 +92,6 @@ def build_job(
         chat_template=call["chat_template"],
         run=Path(call["run"]),
     )
-
-
-def count_trainings_at_once(
-    calls: Sequence[Call],
-    plugin_files: Sequence[str] = (),
-    progress: ReportProgress = report_nothing,
-) -> dict[str, Any]:
-    """Count how many trainings fit into this machine's memory in parallel, as a job.
-
-    Args:
-        calls: arguments as for ``train``, with paths as texts. Trainings by a trainer that is not
-            ``as_documented`` are left out, since its memory use is unknown.
-        plugin_files: files given by ``--plugin``.
-        progress: not used.
-
-    Returns:
-        ``count`` (None if unknown), the reason ``why``, in words, and whether they are ``on_gpu``.
-    """
-    plugins = load_plugins(plugin_files)
-    jobs = [
-        build_job({**call, "output": Path(), "selection": Path(call["selection"])}, plugins)
-        for call in calls
-        if plugins.get("trainer", call["trainer"]).require_traits(TrainerTraits).as_documented
-    ]
-    if not jobs:
-        return {"count": None, "why": "", "on_gpu": False}
-    from gapft_harness.training.devices import resolve_device
-    from gapft_harness.training.lora import count_parallel_trainings
-
-    device = resolve_device(jobs[0].model_args.get("device"))
-    count, reason = count_parallel_trainings(jobs, device)
-    return {"count": count, "why": reason, "on_gpu": device.type == "cuda"}
 
 
 def _read_searched_pool(call: Call, plugins: Plugins) -> SearchedPool:

@@ -12,9 +12,7 @@ from gapft_harness.core.numerics import describe_environment
 from gapft_harness.core.records import Arm
 from gapft_harness.engine.outputs import Output, Unknown
 from gapft_harness.engine.step import Input, Step
-from gapft_harness.executors.local import list_gpus
 from gapft_harness.hooks.manager import Plugins
-from gapft_harness.hooks.protocols import Job
 from gapft_harness.hooks.registration import ExecutorTraits, TrainerTraits
 from gapft_harness.recipe.recipe import (
     Recipe,
@@ -33,7 +31,7 @@ from gapft_harness.stages.descriptions import (
     describe_model,
 )
 from gapft_harness.stages.generation.chunks import build_sampled_decoding, read_decoding
-from gapft_harness.stages.train.job import count_trainings_at_once, train
+from gapft_harness.stages.train.job import train
 
 #: Libraries whose minor versions may change the result of training.
 _LIBRARIES = (
@@ -181,8 +179,8 @@ def _see_sequences(selection: Output | Unknown, budget: Output | Unknown) -> Out
 def divide_steps(context: Context, steps: Sequence[Step]) -> list[Step]:
     """Divide training steps among workers, with about equal numbers of tokens.
 
-    The steps of a worker share a base that is loaded once. Fewer workers are used if memory is too
-    small for all. An executor that ignores ``workers`` gets each step alone.
+    The steps of a worker share a base that is loaded once. An executor that ignores ``workers``
+    gets each step alone.
 
     Args:
         context: the run.
@@ -196,35 +194,11 @@ def divide_steps(context: Context, steps: Sequence[Step]) -> list[Step]:
     ordered = sorted(steps, key=lambda step: (-tokens[step.name], step.name))
     entry = context.plugins.get("executor", context.run.recipe.executor.name)
     follows_workers = entry.require_traits(ExecutorTraits).by_workers
-    loads = [0] * (_count_workers(context, ordered) if follows_workers else len(ordered))
+    workers = context.run.recipe.executor.workers if follows_workers else len(ordered)
+    loads = [0] * min(workers, len(ordered))
     divided = []
     for step in ordered:
         lightest = loads.index(min(loads))
         loads[lightest] += tokens[step.name]
         divided.append(replace(step, together=f"worker {lightest + 1}"))
     return divided
-
-
-def _count_workers(context: Context, steps: Sequence[Step]) -> int:
-    """Return how many workers can train in parallel; warn if memory allows fewer than requested."""
-    requested = min(context.run.recipe.executor.workers, len(steps))
-    if requested < 2:
-        return requested
-    job = Job.of(
-        "memory",
-        count_trainings_at_once,
-        calls=[{**step.settings, **step.operational, **step.list_paths()} for step in steps],
-        plugin_files=list(context.plugin_files),
-    )
-    (memory,) = context.executor.run([job], context.progress)
-    if memory["count"] is None:
-        return requested
-    gpus = len(list_gpus()) if memory["on_gpu"] else 1
-    count = max(1, int(memory["count"]) * gpus)  # a training that does not fit fails at its start
-    if count >= requested:
-        return requested
-    context.report_line(
-        f"warning: training with {count} of {requested} workers, since memory is too small for "
-        f"all: each worker needs {memory['why']}"
-    )
-    return count
