@@ -565,11 +565,6 @@ class ExecutorChoice(RecipeSection):
         workers = f"{self.workers} worker process{'es' if self.workers > 1 else ''}"
         return f"{workers} with {threads} each, on {count_usable_cores():g} cores"
 
-    @property
-    def local_processes(self) -> int:
-        """Worker processes known to share one machine's memory."""
-        return self.workers if self.address is None else 1
-
 
 class Statistics(RecipeSection):
     """Intervals: replicates resample seeds and, jointly, audit items (Section 4.1)."""
