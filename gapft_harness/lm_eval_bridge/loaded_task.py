@@ -17,7 +17,6 @@ from gapft_harness.core.identities import (
 from gapft_harness.core.records import Decoding, Gold, Problem, Turn
 from gapft_harness.core.streams import derive_key
 from gapft_harness.hooks.judge import Judge
-from gapft_harness.lm_eval_bridge.benchmarks.splits import PublishedCounts, Splits
 from gapft_harness.lm_eval_bridge.fewshot import (
     OrderFreeExamples,
     check_examples,
@@ -115,15 +114,6 @@ class LoadedTask:
     def resolve_config(self) -> dict[str, Any]:
         """Return the resolved YAML of the task as JSON values; a function becomes its name."""
         return resolve_task_config(self._task)
-
-    def read_published(self) -> PublishedCounts | None:
-        """Compare the paper's counts with those of the files; None if the paper gives none.
-
-        Raises:
-            UserError: the data are missing or malformed.
-        """
-        data = self._task.dataset
-        return data.read_published() if isinstance(data, Splits) else None
 
     def read_pool(self) -> list[Problem]:
         """Read the training split: the pool that is searched.
@@ -257,8 +247,12 @@ class LoadedTask:
         if isinstance(task, GapTask):
             loaded = task.split(split)
             documents, notes = loaded.documents, list(loaded.dropped)
-            if loaded.published is not None and not loaded.published.is_equal:
-                self._warn_unpublished(label, loaded.published)
+            if loaded.unpublished:
+                self.warnings.append(
+                    f"{self.name} {label}: counts {loaded.unpublished}; these are not the paper's "
+                    "data, so the run's figures cannot be compared with the paper's; docs/tasks.md "
+                    "lists the files to use"
+                )
             ids = task.ids(documents)
         else:
             rows = [to_json_record(row) for row in read()]
@@ -278,16 +272,6 @@ class LoadedTask:
         ]
         self._problems[label] = problems
         return [*problems]
-
-    def _warn_unpublished(self, label: str, published: PublishedCounts) -> None:
-        """Warn that a split's counts differ from those of the paper."""
-        warning = (
-            f"{self.name} {label}: counts {published}; these are not the paper's data, so the "
-            "run's figures cannot be compared with the paper's; docs/tasks.md lists the files to "
-            "use"
-        )
-        if warning not in self.warnings:
-            self.warnings.append(warning)
 
     def _build_problem(self, documents: Documents, row: int, name: str) -> Problem:
         task, document = self._task, documents[row]
