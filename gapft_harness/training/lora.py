@@ -20,7 +20,6 @@ from gapft_harness.core.weights import find_hub_commit, find_weights_folder, wei
 from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.adapter import save_adapter
-from gapft_harness.training.attention import describe_attention
 from gapft_harness.training.devices import check_dtype, choose_device
 from gapft_harness.training.kernels import check_kernels, use_kernels
 from gapft_harness.training.ledger import (
@@ -240,7 +239,7 @@ def _train_arm(
                 **identity,
                 "base_revision": find_hub_commit(job.model_args),
                 **losses,
-                "attention": describe_attention(base.model),
+                "attention": {"implementation": str(base.model.config._attn_implementation)},
             }
             lines = "".join(json.dumps(entry) + "\n" for entry in log)
             facts = save_adapter(job.output, model, facts, {"training_log.jsonl": lines})
