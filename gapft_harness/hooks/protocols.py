@@ -316,14 +316,12 @@ class TaskVerifier:
         params: the task's parameters.
         load: creates it with the task's parameters; keyword arguments override them.
         permissive: its declared permissive verifier; None if it declares none.
-        files: the loaded plugin files, for a separate process that judges.
     """
 
     name: str
     params: Mapping[str, Any]
     load: Callable[..., Verifier]
     permissive: TaskVerifier | None = None
-    files: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,11 +48,6 @@ class Grpo(RecipeSection):
         description="1 for a response that passes the task's verifier, or the more permissive "
         "verifier that it declares; else 0",
     )
-    reward_seconds: float = Field(
-        10.0,
-        gt=0,
-        description="time limit in s for the rewards of a group, then for each response alone",
-    )
     max_unjudged: float = Field(
         0.05,
         ge=0,
