@@ -19,7 +19,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.streams import derive_key
-from gapft_harness.core.weights import find_hub_commit, find_weights_folder, weights_hash
+from gapft_harness.core.weights import find_hub_commit
 from gapft_harness.hooks.protocols import SearchedPool, TrainingJob, Verifier
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.adapter import save_adapter
@@ -38,6 +38,7 @@ from gapft_harness.training.model import (
     add_lora,
     build_meta_model,
     check_targets,
+    hash_searched_base,
     load_base,
     load_end_token,
     load_tokenizer,
@@ -77,12 +78,7 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
     check_targets(meta_model, settings)
     if is_larger_than_gpu(meta_model, settings, device):
         raise UserError(f"{job.arm.name}: the trainer grpo needs a base that fits one GPU")
-    base_hash = weights_hash(find_weights_folder(job.model_args))
-    if job.base_sha256 is not None and base_hash != job.base_sha256:
-        raise UserError(
-            f"{job.arm.name}: model {job.model_args['pretrained']} differs from the searched one; "
-            "restore the weights, or start a new run directory"
-        )
+    base_hash = hash_searched_base(job)
     updates = budget(job.examples, settings).steps
     plan = plan_prompts(sorted(searched.states), updates, settings.grpo, job.arm.seed)
     model = add_lora(

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.errors import GapftError
 from gapft_harness.core.memory import measure_free_memory
 from gapft_harness.recipe.sections import Training
 
@@ -67,19 +67,6 @@ def _count_weight_bytes(model: Any, settings: Training) -> int:
     is_quantized = getattr(model.config, "quantization_config", None) is not None
     width = _QUANTIZED_BYTES if is_quantized else getattr(torch, settings.dtype).itemsize
     return int(width * sum(parameter.numel() for parameter in model.parameters()))
-
-
-def check_memory(estimate: MemoryEstimate, free: int, device: torch.device) -> None:
-    """Reject a training that cannot fit.
-
-    Raises:
-        UserError: weights, adapter and optimizer exceed the free memory.
-    """
-    if estimate.total > free:
-        raise UserError(
-            f"training needs {estimate}, but {device} has {free / _GB:.3g} GB free; set "
-            "training.dtype: bfloat16, lower training.rank, or use fewer executor.workers"
-        )
 
 
 def is_larger_than_gpu(model: Any, settings: Training, device: torch.device) -> bool:
