@@ -149,17 +149,11 @@ class LoadedTask:
                 missing or malformed.
         """
         task = self._task
-        if not task.has_validation_docs():
+        if not (task.has_validation_docs() and task.has_test_docs()):
             raise UserError(
-                f"{describe_task(task.config)}: the key validation_split is missing; add it to the "
-                "task, or set experiments.scaling.calibration to a number of problems to take from "
-                "the training split"
-            )
-        if not task.has_test_docs():
-            raise UserError(
-                f"{describe_task(task.config)}: without test_split, the validation split is the "
-                "audit; set experiments.scaling.calibration to a number of problems to take from "
-                "the training split"
+                f"{describe_task(task.config)}: expected both keys test_split (the audit) and "
+                "validation_split; add them to the task, or set experiments.scaling.calibration to "
+                "a number of problems to take from the training split"
             )
         return self._read_problems(
             "calibration", task.config.validation_split, task.validation_docs
