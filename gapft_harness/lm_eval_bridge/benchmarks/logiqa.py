@@ -55,7 +55,7 @@ def load(revision: str) -> Splits:
     @cache
     def read(name: str) -> Documents:
         documents = read_documents(_find_file(name, revision))
-        check_fields(documents, {"id": (int, str), "text": str, "question": str})
+        check_fields(documents, {"id": int | str, "text": str, "question": str})
         check_choice(documents, "answer", "options")
         return documents
 
