@@ -172,7 +172,6 @@ def test_reports_bad_tests_by_file_and_line(change, data, read_error):
         {"metadata": "{}"},
         {"metadata": '{"func_name": "a b"}'},
         {"metadata": "[" * 100_000},
-        {"public_test_cases": json.dumps([build_test("1\n", "5", "functional")])},
         {"public_test_cases": json.dumps([build_test("1", "five", "functional")])},
     ],
 )
