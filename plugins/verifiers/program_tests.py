@@ -19,6 +19,7 @@ from gapft_harness.api import (
     hookimpl,
     last_program,
 )
+from gapft_harness.core.extras import is_installed
 from gapft_harness.core.identities import content_hash
 from gapft_harness.core.processes import Closing
 from gapft_harness.sandbox import Result
@@ -64,6 +65,11 @@ class ProgramTests(Closing):
         limits: Mapping[str, float] | None = None,
         prelude: str = "none",
     ) -> None:
+        if missing := [name for name in preload if not is_installed(name)]:
+            raise UserError(
+                f"program_tests: preload: {missing[0]!r} is not installed; install it, or remove "
+                "it from the list"
+            )
         self._sandbox = Sandbox(
             tier=tier,  # type: ignore[arg-type]  # it checks the name
             workers=workers,
