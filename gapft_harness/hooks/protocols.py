@@ -134,7 +134,6 @@ class SamplerSettings:
         chat_template: whether prompts are rendered through the tokenizer's chat template.
         system_instruction: the system turn of that template, if any.
         threads: CPU threads for one process.
-        processes: processes that share this machine's memory.
         start_tokens: number of start tokens of every prompt; None: as lm-eval adds them. Only a
             sampler that declares ``start_tokens=True`` gets a number.
     """
@@ -144,7 +143,6 @@ class SamplerSettings:
     chat_template: bool = False
     system_instruction: str | None = None
     threads: int = 1
-    processes: int = 1
     start_tokens: int | None = None
 
 
@@ -318,14 +316,12 @@ class TaskVerifier:
         params: the task's parameters.
         load: creates it with the task's parameters; keyword arguments override them.
         permissive: its declared permissive verifier; None if it declares none.
-        files: the loaded plugin files, for a separate process that judges.
     """
 
     name: str
     params: Mapping[str, Any]
     load: Callable[..., Verifier]
     permissive: TaskVerifier | None = None
-    files: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

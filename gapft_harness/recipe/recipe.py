@@ -304,6 +304,5 @@ def build_sampler_settings(recipe: Recipe) -> SamplerSettings:
         chat_template=bool(recipe.model.chat_template),
         system_instruction=recipe.model.system_instruction,
         threads=recipe.executor.threads_per_worker,
-        processes=recipe.executor.local_processes,
         start_tokens=recipe.model.start_tokens,
     )

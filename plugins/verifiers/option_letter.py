@@ -120,7 +120,7 @@ class OptionLetter:
         """Describe the fault of a gold answer under this rule; return ``""`` if it is valid."""
         choice = read_gold(gold)
         if isinstance(choice, str):
-            return f"{choice}; expected a letter from A to {_find_allowed_letter(gold)}"
+            return choice
         return _NEEDS_TEXTS if self.rule == "permissive" and not choice.options else ""
 
     def answer(self, text: str, gold: Gold = None) -> str | None:
@@ -173,13 +173,6 @@ def read_gold(gold: Gold) -> Choice | str:
             f"the gold answer {answer} is not an option; the options are A to {choice.last_letter}"
         )
     return choice
-
-
-def _find_allowed_letter(gold: Gold) -> str:
-    """Return the last letter that the gold's options allow, if they can be read; else Z."""
-    texts = gold.get("options") if isinstance(gold, Mapping) else None
-    count = len(texts) if isinstance(texts, list | tuple) else 0
-    return chr(ord("A") + count - 1) if 1 <= count <= 26 else "Z"
 
 
 def _find_last_letter(options: Sequence[str]) -> str:
