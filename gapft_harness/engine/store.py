@@ -21,7 +21,7 @@ from gapft_harness.core.files import (
     PARTIAL,
     is_disk_full,
     not_writable_error,
-    sha256_cached,
+    sha256,
     sync_folder,
     sync_tree,
 )
@@ -90,7 +90,7 @@ class Store:
         facts = record.get("facts")
         if content_hash([facts, record.get("digest")]) != record.get("sha256"):
             raise _damaged_error(folder, f"the facts in its {MADE_FROM}")
-        if sha256_cached(path) != record["digest"]:
+        if sha256(path) != record["digest"]:
             raise _damaged_error(folder, path.name)
         return Output(path, record["facts"])
 
@@ -175,7 +175,7 @@ class Store:
             facts: the facts of the output.
         """
         folder, final = path.parent, self.root / place
-        digest = sha256_cached(path)
+        digest = sha256(path)
         record = {
             "key": made_from,
             "facts": facts,
@@ -217,7 +217,7 @@ def place_link(source: Path, target: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         for left in (new, old):  # of a killed process
             remove_path(left)
-        if target.exists() and sha256_cached(target) == sha256_cached(source):
+        if target.exists() and sha256(target) == sha256(source):
             return
         files = sorted(source.rglob("*")) if source.is_dir() else [source]
         for file in filter(Path.is_file, files):

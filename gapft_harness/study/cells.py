@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gapft_harness.analysis.scaling import FIXED
 from gapft_harness.core.errors import GapftError, UserError, describe_error
-from gapft_harness.core.files import sha256_cached
+from gapft_harness.core.files import sha256
 from gapft_harness.core.records import Arm
 from gapft_harness.experiments.scaling.report import ScaledRun, read_scaled_run
 from gapft_harness.recipe.recipe import Recipe
@@ -95,7 +95,7 @@ def _read_complete(study: StudyRecipe, cell: Cell, run: RunDirectory) -> Cell:
     of_arm = (layout.selection_path, layout.decisions_path)
     tables = [table(split) for split in SPLITS for table in of_split]
     tables += [table(arm) for arm in arms for table in of_arm]
-    files = {table: sha256_cached(run.file(table)) for table in tables}
+    files = {table: sha256(run.file(table)) for table in tables}
     scaled = _read_scaled(study, cell.name, run, recipe)
     others = [arm.name for arm in run.find_trained_arms() if arm not in arms]
     notes = [f"trained, but not compared in this study: {', '.join(others)}"] if others else []
