@@ -229,7 +229,7 @@ def _draw_curve(findings: SearchFindings) -> Figure:
     largest = format_value(findings.pass_at[-1], "share")
     return Figure(
         "pass_at_k",
-        lines({"Pass@k": curve}, "samples of each problem, k", {"greedy": findings.greedy}),
+        lines("Pass@k", curve, "samples of each problem, k", {"greedy": findings.greedy}),
         f"Pass@k from k = 1 to {k}: {largest} at the end; "
         f"greedy {format_value(findings.greedy, 'share')}",
         "Share of problems that at least one of k samples solves, with its 95% interval. Dashed: "
