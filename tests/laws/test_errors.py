@@ -534,7 +534,6 @@ PLUGIN_MISTAKES = {
     "numbers for words": in_registration("trainer", "'a', len, needs=[3]", "needs"),
     "word for a function": in_registration("sampler", "'a', len, check='yes'", "check"),
     "number of workers": in_registration("executor", "'a', len, by_workers=2", "by_workers"),
-    "option of a section": in_registration("report section", "'a', len, last=True", "'last'"),
     "option of an experiment": in_registration("experiment", "'a', len, stage='x'", "'stage'"),
 }
 POLICY_MISTAKES = {
