@@ -95,12 +95,6 @@ def build_task_page(
         filters = ", ".join(search.voting)
         notes.append(f"Filters that need several responses are left out: {filters}.")
     notes += _note_findings("filter", findings)
-    warnings = list(search.warnings)
-    if search.changed:
-        warnings.append(
-            f"{search.changed:,} verdicts of filter {next(iter(findings))} differed when judged "
-            "again; those of the search are used"
-        )
     subject = _Subject(
         search.task,
         "filter",
@@ -113,7 +107,7 @@ def build_task_page(
             "filter": next(iter(findings)),
         },
         {**config["search"], **config, "source": search.facts["source"]},
-        warnings,
+        search.warnings,
         notes,
     )
     columns = ("filter", "problem_id", "doc_id", "state", "greedy", "passing", "samples")
