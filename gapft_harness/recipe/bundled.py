@@ -72,8 +72,8 @@ def find_file(name: str) -> Path:
             return bundled[bundled_name]
     if os.path.isdir(path):
         raise UserError(
-            f"recipe {name}: is a folder; expected a file, such as the recipe.yaml or study.yaml in "
-            "it, or a bundled name"
+            f"recipe {name}: is a folder; expected a file, such as the recipe.yaml or study.yaml "
+            "in it, or a bundled name"
         )
     is_file = path.suffix in (".yaml", ".yml") or path.is_absolute()
     matches = difflib.get_close_matches(path.stem if is_file else name, bundled, n=1)
