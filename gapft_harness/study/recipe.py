@@ -101,7 +101,6 @@ class StudyRecipe(RecipeSection):
         default_factory=dict,
         description="means over cells that a paper prints, by its tables; see "
         "[its section](paper.md#printed-figures)",
-        examples=[{"Table 1": {"gapft minus source.delta": 6.37}}],
     )
     notes: tuple[VisibleText, ...] = Field((), description="remarks shown in the report")
 
