@@ -35,7 +35,7 @@ from gapft_harness.run_directory.facts import (
     find_versions,
     list_late_warnings,
 )
-from gapft_harness.run_directory.lock import RUN_LOCK, SOFT_LOCK
+from gapft_harness.run_directory.lock import RUN_LOCK
 from gapft_harness.run_directory.recipe_changes import find_changes, list_setting_changes
 
 #: ``pool``, ``audit`` or ``calibration``.
@@ -168,7 +168,7 @@ class RunDirectory:
             if path.is_dir():
                 with contextlib.suppress(OSError):
                     path.rmdir()
-            elif path.name not in (RUN_LOCK, SOFT_LOCK):
+            elif path.name != RUN_LOCK:
                 path.unlink(missing_ok=True)
         recipe.unlink(missing_ok=True)  # last: until then the same command can continue
 

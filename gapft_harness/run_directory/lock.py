@@ -12,16 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.files import PARTIAL, not_writable_error
-from gapft_harness.core.locks import has_no_locks, hold_soft_lock
+from gapft_harness.core.files import not_writable_error
 
 #: The lock file in a run directory.
 RUN_LOCK = "run.lock"
 
-#: Replaces ``run.lock`` on file systems without locks.
-SOFT_LOCK = f".{RUN_LOCK}{PARTIAL}"
-
-#: Seconds after which the soft lock of a dead process counts as stale.
+#: Seconds after which a lock that a dead process left on a file system without locks is stale.
 _STALE_AFTER_S = 2.0
 
 
@@ -33,51 +29,40 @@ def hold_run_lock(path: Path) -> Iterator[None]:
         path: the run directory; it is created if it does not exist.
 
     Raises:
-        UserError: another process holds the lock (the message has its id and start time), or the
-            folder cannot be written.
+        UserError: another process holds the lock (the message has its id), or the folder cannot be
+            written.
         GapftError: the disk is full.
     """
-    import fcntl  # not on Windows
+    from filelock import FileLock, SoftFileLock, Timeout
 
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path / RUN_LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise _not_writable_error(path, error) from error
-    with (
-        contextlib.closing(os.fdopen(descriptor, "r+b", buffering=0)) as file,
-        contextlib.ExitStack() as stack,
-    ):
+    file = path / RUN_LOCK
+    lock = FileLock(file)
+    with contextlib.ExitStack() as stack:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise _in_use_error(path, file.read()) from error
-        except OSError as error:
-            if not has_no_locks(error):
-                raise _not_writable_error(path, error) from error
-            try:
-                is_held = stack.enter_context(hold_soft_lock(path / SOFT_LOCK, _STALE_AFTER_S))
-            except OSError as soft_lock_error:
-                raise _not_writable_error(path, soft_lock_error) from soft_lock_error
-            if not is_held:
-                raise _in_use_error(path, file.read()) from error
-        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-        holder = f"process {os.getpid()} on {platform.node()} since {since}\n".encode()
-        try:
-            file.write(holder)
-            file.truncate(len(holder))
+            path.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(lock.acquire(timeout=_STALE_AFTER_S))
+            if not isinstance(lock, SoftFileLock):  # its own content names the process
+                since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+                file.write_text(
+                    f"process {os.getpid()} on {platform.node()} since {since}\n", "utf-8"
+                )
             # The folder may have become read-only after an earlier command made the lock file.
             with tempfile.TemporaryFile(dir=path):
                 pass
+        except Timeout as error:
+            raise _in_use_error(path) from error
         except OSError as error:
             raise _not_writable_error(path, error) from error
         yield
 
 
-def _in_use_error(path: Path, holder: bytes) -> UserError:
-    holder_name = holder.decode(errors="replace").strip() or "another process"
+def _in_use_error(path: Path) -> UserError:
+    holder = ""
+    with contextlib.suppress(OSError):
+        holder = " ".join((path / RUN_LOCK).read_text("utf-8", errors="replace").split())
     return UserError(
-        f"run directory {path}: in use by {holder_name}; wait for it, or use another --run-dir"
+        f"run directory {path}: in use by {holder or 'another process'}; wait for it, or use "
+        "another --run-dir"
     )
 
 

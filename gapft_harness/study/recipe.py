@@ -21,7 +21,7 @@ from gapft_harness.recipe.reading import read_recipe
 from gapft_harness.recipe.recipe import check_figures
 from gapft_harness.recipe.sections import RecipeSection
 from gapft_harness.report.reading.published import parse_published
-from gapft_harness.run_directory.lock import RUN_LOCK, SOFT_LOCK
+from gapft_harness.run_directory.lock import RUN_LOCK
 from gapft_harness.run_directory.recipe_changes import list_differences
 
 #: The resolved recipe in a study's folder, the folder of its cells' runs, and its report.
@@ -200,7 +200,7 @@ class StudyRecipe(RecipeSection):
         """
         stored = folder / STUDY
         if not stored.exists():
-            expected_names = {RUN_LOCK, SOFT_LOCK, f".{STUDY}{PARTIAL}"}
+            expected_names = {RUN_LOCK, f".{STUDY}{PARTIAL}"}
             names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
             if names - expected_names or folder.is_file():
                 raise UserError(
