@@ -276,7 +276,7 @@ class Verifier(Protocol):
     and responses come without reasoning blocks, unless it is registered with
     ``sees_thoughts=True``.
 
-    Eight more methods are optional:
+    Seven more methods are optional:
 
     * ``check_gold(gold) -> str``: describes the fault of a gold answer, or returns ``""``. Called
       before anything is generated.
@@ -290,8 +290,6 @@ class Verifier(Protocol):
     * ``has_answer(text, gold) -> bool``: whether a response has any answer, right or wrong, for a
       verifier without ``answer``. It must be cheap: no program is run. A search whose first
       responses have no answer reports it at once.
-    * ``verify_with_answers(responses, golds) -> list[tuple[Verdict, str | None]]``: the results of
-      ``verify`` and ``answer``, for a verifier that would otherwise read each text twice.
     * ``opening(text, gold) -> str | None``: in addition to ``answer``: an answer at the start of a
       response in a form that does not count; None if there is none.
     * ``describe() -> dict``: returns JSON values for ``run.json``, such as a sandbox's tier.
