@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.kit.command import succeed
-from tests.kit.report_tables import read_results
 
 PACKAGE = Path(__file__).parent / "example_plugin"
 
@@ -33,7 +32,7 @@ def installed_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_plugins_are_listed_with_package(installed_package: Path) -> None:
     listed = succeed("list", "plugins", env={"PYTHONPATH": str(installed_package)}).stdout
-    for name in ("hardest_recovered", "ends_with", "example_section"):
+    for name in ("hardest_recovered", "ends_with"):
         line = next(line for line in listed.splitlines() if name in line)
         assert "example (package gapft-example-plugin)" in line
     line = next(line for line in listed.splitlines() if "answer_lengths" in line)
@@ -47,7 +46,7 @@ def test_plugins_are_absent_without_package() -> None:
 
 
 @pytest.mark.thorough
-def test_run_uses_selector_section_and_experiment(installed_package: Path, tmp_path: Path) -> None:
+def test_run_uses_selector_and_experiment(installed_package: Path, tmp_path: Path) -> None:
     succeed(
         "run", "demo", "--run-dir", tmp_path / "run",
         "--condition", "hardest_recovered", "--seed", 13,
@@ -57,8 +56,6 @@ def test_run_uses_selector_section_and_experiment(installed_package: Path, tmp_p
         env={"PYTHONPATH": str(installed_package)},
     )  # fmt: skip
     report = (tmp_path / "run/report/index.md").read_text()
-    assert "## Example section" in report
-    assert read_results(tmp_path / "run")["thanks"] == [{"compared": 1}]
     assert "## Answer lengths" in report
     assert (tmp_path / "run/answer_lengths/hardest_recovered-seed13.json").exists()
     assert (tmp_path / "run/selections/hardest_recovered-seed13.parquet").exists()

@@ -56,16 +56,6 @@ class Recording:
         return "it is bad; expected good" if gold == "refused" else ""
 
 
-class OnePass(Recording):
-    """Judge and answer in one pass."""
-
-    def verify_with_answers(self, responses: Sequence[str], golds: Sequence[Any]) -> Any:
-        verdicts = self.verify(responses, golds)
-        answers = [text.split()[-1] for text in responses]
-        pairs = list(zip(verdicts, answers, strict=True))
-        return self.results.get("verify_with_answers", pairs)
-
-
 def build_response(text: str, finish: str = "stop") -> Response:
     return Response("p", 0, text, (), finish, 0)
 
@@ -145,39 +135,32 @@ def test_reads_each_text_once_and_skips_ungenerated() -> None:
     assert len(verifier.read) == 3
 
 
-def test_one_pass_gives_verdict_and_answer() -> None:
-    """A recorded verdict is kept, and only its response is read by ``answer``."""
-    verifier = OnePass()
+def test_recorded_verdict_is_kept() -> None:
+    """Its response is not judged again, but its answer is read."""
+    verifier = Recording()
     texts = ["it is B", "C", "", "C"]
     responses = [build_response(text, "stop" if text else CONTEXT_EXCEEDED) for text in texts]
     timeout = Verdict("timeout", "slow")
     results = Judge(verifier).judge_responses(responses, [*"BCCC"], [timeout, None, None, None])
     assert [answer for _, answer in results] == ["B", "C", None, "C"]
     assert [verdict.status for verdict, _ in results] == ["timeout", "pass", "fail", "pass"]
-    assert verifier.read == ["it is B"]
+    assert [text for text, _ in verifier.judged] == ["C"]
+    assert verifier.read == ["it is B", "C"]
 
 
 def judge(verifier: Any, *texts: str) -> None:
-    Judge(verifier).judge(texts, [*range(len(texts))])
+    Judge(verifier).verify(texts, [*range(len(texts))])
 
 
 def read_answers(verifier: Any, *texts: str) -> None:
     Judge(verifier).read_answers(texts, [*range(len(texts))])
 
 
-class Half(OnePass):
-    answer: Any = None
-
-
 @pytest.mark.parametrize(
     ("verifier", "call", "texts"),
     [
         *((Recording(answer=wrong), read_answers, ["B"]) for wrong in (3, ["B"], b"B")),
-        *(
-            (OnePass(verify_with_answers=wrong), judge, ["B"])
-            for wrong in (3, [Verdict("pass")], [(Verdict("pass"), 3)], [("pass", None)], [])
-        ),
-        (Half(), judge, ["B"]),
+        *((Recording(verify=wrong), judge, ["B"]) for wrong in (3, ["pass"], [("pass", None)], [])),
     ],
 )
 def test_broken_verifier_is_named(

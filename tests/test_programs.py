@@ -131,18 +131,19 @@ def test_tests_are_public_unless_counted():
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"kind": "interactive"}, "kind is 'interactive'"),
-        ({"function": "f"}, "function is 'f'"),
-        ({"kind": "function"}, "function is None"),
-        ({"kind": "function", "function": "a b"}, "function is 'a b'"),
-        ({"function": 3}, "function is 3"),
-        ({"tests": "1"}, "tests is str"),
-        ({"tests": [{"input": "1"}]}, "test 1 is"),
-        ({"tests": [{"input": "1", "output": 2}]}, "test 1 is"),
-        ({"tests": [{"input": "1", "output": "2", "expected": "2"}]}, "test 1 is"),
-        ({"public": 2}, "public is 2"),
-        ({"public": True}, "public is True"),
-        ({"hidden": 3}, "hidden is int"),
+        ({"kind": "interactive"}, "'interactive'"),
+        ({"function": "f"}, "kind stdin"),
+        ({"kind": "function"}, "kind function"),
+        ({"kind": "function", "function": "a b"}, "'a b'"),
+        ({"function": 3}, "'function'"),
+        ({"tests": "1"}, "'tests'"),
+        ({"tests": [{"input": "1"}]}, "'tests.0.expected'"),
+        ({"tests": [{"input": "1", "output": 2}]}, "'tests.0.output'"),
+        ({"tests": [{"input": "1", "output": "2", "expected": "2"}]}, "'tests.0.output'"),
+        ({"public": 2}, "public from 0 to 1"),
+        ({"public": True}, "'public'"),
+        ({"public": None}, "'public'"),
+        ({"hidden": 3}, "'hidden'"),
         ({"hidden": pack_tests([build_test("1", "2", "functional")])}, "hidden"),
         ({"hidden": pack_tests([])[:-2]}, "hidden"),
         ({"tests": [], "public": 0, "hidden": None}, "tests"),
@@ -157,7 +158,7 @@ def test_malformed_gold_is_named(change, named):
 
 
 def test_rejects_golds_that_are_not_objects():
-    with pytest.raises(UserError, match="is str"):
+    with pytest.raises(UserError, match="found 'B'"):
         read_suite("B")
 
 

@@ -356,8 +356,8 @@ def test_rejects_validation_split_with_shared_content(
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("validation_split: dev\n", "validation_split is missing"),
-        ("test_split: test\n", "the validation split is the audit"),
+        ("validation_split: dev\n", "expected both keys test_split"),
+        ("test_split: test\n", "expected both keys test_split"),
     ],
 )
 def test_names_task_without_spare_split(folder: Path, line: str, why: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ import pytest
 from transformers import AutoTokenizer
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Decoding, Problem
+from gapft_harness.core.records import Decoding, Gold, Problem, Verdict
 from gapft_harness.core.turn_end import find_end_token
+from gapft_harness.hooks.judge import Judge
 from gapft_harness.hooks.protocols import SamplerSettings, SearchedPool, TaskVerifier
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
@@ -127,6 +129,13 @@ def test_rejects_examples_with_unknown_ids(tmp_path: Path) -> None:
     assert not (tmp_path / "a").exists()
 
 
+class EverySecond:
+    """A verifier that passes every second response."""
+
+    def verify(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
+        return [Verdict("fail" if number % 2 else "pass") for number in range(len(responses))]
+
+
 def test_online_responses_end_with_the_turn_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,7 +150,7 @@ def test_online_responses_end_with_the_turn_end(
 
     monkeypatch.setattr(grpo._MaskingTrainer, "train", record_trainer)
     name, params = "contains", {"word": "e"}
-    verifier = TaskVerifier(name, params, lambda **_: None, None, ())
+    verifier = TaskVerifier(name, params, lambda **_: Judge(EverySecond()))
     chosen = examples(2)
     pool = SearchedPool(
         problems=[Problem(e.problem_id, "?", "e") for e in chosen],
@@ -154,9 +163,6 @@ def test_online_responses_end_with_the_turn_end(
         folder, tmp_path / "online", chosen, trainer="grpo", update_groups=1,
         grpo={"prompts_per_update": 1, "group_size": 2},
     )  # fmt: skip
-    monkeypatch.setattr(
-        grpo.Rewards, "judge_groups", lambda self, groups: [[1.0, 0.0] for _ in groups]
-    )
     facts = grpo.train_grpo(replace(online_job, searched=pool, chat_template=True))
     end = find_token_id(folder, "<end_of_turn>")
     assert [set(ends) for ends in seen] == [{end, find_token_id(folder, "<eos>")}]

@@ -2,10 +2,9 @@
 
 Two models answer m items, under n pairs of training seeds. On an item their correctness differs
 with probability pi (the discordance), and delta is the effect: the difference of a pair of
-decisions is -1, 0 or 1, with mean delta and variance pi - delta^2. A share s of this variance
-belongs to the items and is the same under every seed; the rest is independent between seeds. So the
-mean over seeds and items has variance (pi - delta^2) c / m with c = s + (1 - s) / n, and a
-two-sided test at level a detects delta with the power
+decisions is -1, 0 or 1, with mean delta and variance pi - delta^2. Seeds are independent, so the
+mean over seeds and items has variance (pi - delta^2) c / m with c = 1 / n, and a two-sided test at
+level a detects delta with the power
 
     Phi((delta sqrt(m / c) - z sqrt(pi)) / sqrt(pi - delta^2)),    z the 1 - a/2 quantile.
 
@@ -25,9 +24,7 @@ POWER = 0.8
 _ZERO_DISTANCE = 1e-9
 
 
-def compute_power(
-    effect: float, *, seeds: int, items: int, discordance: float, shared: float = 0.0
-) -> float:
+def compute_power(effect: float, *, seeds: int, items: int, discordance: float) -> float:
     """Compute the probability that a two-sided paired test at level 5% detects an effect.
 
     Args:
@@ -35,35 +32,31 @@ def compute_power(
         seeds: n, pairs of training seeds.
         items: m.
         discordance: pi, above 0 and at most 1.
-        shared: s, within 0..1.
 
     Raises:
         ValueError: an argument is outside its bounds.
     """
-    if seeds < 1 or items < 1 or not 0 < discordance <= 1 or not 0 <= shared <= 1:
+    if seeds < 1 or items < 1 or not 0 < discordance <= 1:
         raise ValueError(
-            f"expected seeds and items of at least 1, a discordance above 0 and at most 1, and a "
-            f"share within 0..1; found {seeds}, {items}, {discordance} and {shared}"
+            f"expected seeds and items of at least 1, and a discordance above 0 and at most 1; "
+            f"found {seeds}, {items} and {discordance}"
         )
     if not 0 <= effect <= discordance:
         raise ValueError(f"the effect must be within 0..{discordance}, found {effect}")
-    repeats = shared + (1 - shared) / seeds
+    repeats = 1 / seeds
     quantile = float(stats.norm.ppf(1 - LEVEL / 2))
     distance = effect * math.sqrt(items / repeats) - quantile * math.sqrt(discordance)
     spread = math.sqrt(max(discordance - effect**2, 1e-300))
     return float(stats.norm.cdf(distance / spread))
 
 
-def find_detectable_effect(
-    *, seeds: int, items: int, discordance: float, shared: float = 0.0
-) -> float | None:
+def find_detectable_effect(*, seeds: int, items: int, discordance: float) -> float | None:
     """Find the smallest effect that is detected with power 80%.
 
     Args:
         seeds: n, pairs of training seeds.
         items: m.
         discordance: pi, above 0 and at most 1.
-        shared: s, within 0..1.
 
     Returns:
         The difference of Pass@1; None if even the largest effect, pi, is not detected.
@@ -73,9 +66,7 @@ def find_detectable_effect(
     """
 
     def compute_surplus(effect: float) -> float:
-        achieved = compute_power(
-            effect, seeds=seeds, items=items, discordance=discordance, shared=shared
-        )
+        achieved = compute_power(effect, seeds=seeds, items=items, discordance=discordance)
         return achieved - POWER
 
     if compute_surplus(discordance) < 0:

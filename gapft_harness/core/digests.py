@@ -1,4 +1,7 @@
-"""Hashes of large files, cached until a file may have changed."""
+"""Hashes of models' weights and other large inputs, cached until a file may have changed.
+
+Outputs of runs are hashed whenever they are read, so they have no cache.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,14 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from gapft_harness.core.files import PARTIAL, RECENT_CHANGE_NS, sha256
+from gapft_harness.core.files import PARTIAL, sha256
 
 #: Smaller files are always hashed.
 _ALWAYS_HASHED_BYTES = 1 << 20
+
+#: The hash of a file that was changed less than this before hashing is not cached: a second change
+#: in the same tick of the file system's clock would leave its times unchanged.
+RECENT_CHANGE_NS = 2 * 10**9
 
 #: Seconds that a command waits for another command that hashes the same file.
 _LOCK_TIMEOUT_S = 1800

@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,17 +20,6 @@ _DISK_FULL_CODES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 #: Suffix of files that are being written.
 PARTIAL = ".partial"
-
-#: Values that reveal a change of a file: name, device, inode, size, mtime and ctime in nanoseconds.
-_Stamp = tuple[str, int, int, int, int, int]
-
-#: Hashes computed in this process: kind of hash and path -> the stamps of the path's files at that
-#: time, and the hash.
-_HASHED: dict[tuple[str, Path], tuple[list[_Stamp], str]] = {}
-
-#: The hash of a file that was changed less than this before hashing is not cached: a second change
-#: in the same tick of the file system's clock would leave the stamp unchanged.
-RECENT_CHANGE_NS = 2 * 10**9
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
@@ -158,43 +146,6 @@ def write_json(path: Path, content: Any) -> None:
 def format_json(content: Any) -> str:
     """Return the text that ``write_json`` writes."""
     return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def sha256_cached(path: Path) -> str:
-    """Compute the SHA-256 of a file or folder; see ``hash_cached``."""
-    return hash_cached(path, sha256, "sha256")
-
-
-def hash_cached(path: Path, compute: Callable[[Path], str], kind: str) -> str:
-    """Hash a file or folder; use the cached hash if no file can have changed.
-
-    A change is detected by the name, device, inode, size, mtime and ctime of every file. Programs
-    cannot set the ctime, so every write, truncation and replacement is detected. Writes through a
-    shared memory map may be missed: the system may update the times later, when it writes the
-    pages to the disk, or never for a page that the program had written to before.
-
-    Args:
-        path: the file or folder.
-        compute: hashes it.
-        kind: the name of this kind of hash.
-    """
-    place, start = path.resolve(), time.time_ns()
-    stamps = _read_stamps(place)
-    cached_stamps, cached_digest = _HASHED.get((kind, place), ([], ""))
-    if cached_digest and cached_stamps == stamps:
-        return cached_digest
-    digest = compute(place)
-    if all(changed < start - RECENT_CHANGE_NS for *_, changed in stamps):
-        _HASHED[kind, place] = (stamps, digest)
-    return digest
-
-
-def _read_stamps(path: Path) -> list[_Stamp]:
-    files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
-    return [
-        (str(f), s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns)
-        for f, s in ((file, file.stat()) for file in files)
-    ]
 
 
 def sha256(path: Path) -> str:

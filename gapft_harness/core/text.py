@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
 from typing import TypeVar
@@ -21,7 +21,7 @@ Json = TypeVar("Json")
 _GZIP = b"\x1f\x8b"
 
 #: Exceptions that reading a plain or gzipped file may raise.
-READ_ERRORS = (OSError, EOFError, zlib.error)
+_READ_ERRORS = (OSError, EOFError, zlib.error)
 
 
 def read_text(path: Path) -> str:
@@ -31,18 +31,18 @@ def read_text(path: Path) -> str:
         UserError: the file cannot be read, or is not UTF-8; the message names the line.
     """
     try:
-        with open_unpacked(path) as file:
+        with _open_unpacked(path) as file:
             content = file.read()
-    except READ_ERRORS as error:
+    except _READ_ERRORS as error:
         raise UserError(describe_read_error(path, error)) from error
     return decode(content, str(path))
 
 
-def open_unpacked(path: Path) -> BufferedReader | gzip.GzipFile:
+def _open_unpacked(path: Path) -> BufferedReader | gzip.GzipFile:
     """Open a file for reading bytes; a gzip file, recognised by its first bytes, is decompressed.
 
     Raises:
-        OSError: the file cannot be opened. Reading from it may raise any of ``READ_ERRORS``.
+        OSError: the file cannot be opened. Reading from it may raise any of ``_READ_ERRORS``.
     """
     file = path.open("rb")
     if not file.seekable() or file.peek(len(_GZIP))[: len(_GZIP)] != _GZIP:
@@ -61,24 +61,11 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
         UserError: the file cannot be read, or is not UTF-8; the message names the line.
     """
     try:
-        with open_unpacked(path) as lines:
-            yield from decode_lines(lines, str(path))
-    except READ_ERRORS as error:
+        with _open_unpacked(path) as lines:
+            for number, line in enumerate(lines, start=1):
+                yield number, decode(line, str(path), number)
+    except _READ_ERRORS as error:
         raise UserError(describe_read_error(path, error)) from error
-
-
-def decode_lines(lines: Iterable[bytes], place: str) -> Iterator[tuple[int, str]]:
-    """Yield lines of UTF-8 with their numbers from 1, without a byte order mark.
-
-    Raises:
-        UserError: a line is not UTF-8; the message begins with ``place`` and the line's number.
-    """
-    for number, line in enumerate(lines, start=1):
-        try:
-            yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError:
-            decode(line, place, number)
-            raise
 
 
 def describe_read_error(path: Path, error: Exception) -> str:
@@ -92,7 +79,7 @@ def describe_read_error(path: Path, error: Exception) -> str:
 
 
 def decode(content: bytes, place: str, first: int = 1) -> str:
-    """Decode UTF-8 without a byte order mark.
+    """Decode UTF-8; a byte order mark at the start of a file is left out.
 
     Args:
         content: a file's content, or a line of it.
@@ -103,7 +90,7 @@ def decode(content: bytes, place: str, first: int = 1) -> str:
         UserError: ``content`` is not UTF-8.
     """
     try:
-        return content.decode("utf-8-sig")
+        return content.decode("utf-8-sig" if first == 1 else "utf-8")
     except UnicodeDecodeError as error:
         number = content.count(b"\n", 0, error.start) + first
         raise UserError(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import describe_error
-from gapft_harness.core.files import sha256_cached
+from gapft_harness.core.files import sha256
 from gapft_harness.core.identities import content_hash
 from gapft_harness.engine.differences import describe_values, take_unavailable
 from gapft_harness.engine.outputs import (
@@ -121,7 +121,7 @@ def _check_record(name: str, record: Record) -> Iterator[str]:
 def _check_bytes(path: Path, name: str, record: Record) -> Iterator[str]:
     if not path.exists():
         yield f"{name}: does not exist"
-    elif sha256_cached(path) != record.digest:
+    elif sha256(path) != record.digest:
         yield f"{name}: was changed after it was made (its hash differs from {RECORDS})"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.files import hash_cached, sha256_cached
+from gapft_harness.core.files import sha256
 from gapft_harness.core.identities import content_hash
 
 if TYPE_CHECKING:
@@ -80,14 +80,14 @@ class Unknown:
 
 
 def hash_content(path: Path) -> str:
-    """Hash what a reader of a file or folder sees; cached until it may have changed.
+    """Hash what a reader of a file or folder sees.
 
     Of a Parquet table these are its columns: their order, types and values. How its rows are
     grouped and encoded does not count, nor does its metadata.
     """
     if path.suffix == ".parquet":
-        return hash_cached(path, hash_table, "columns")
-    return sha256_cached(path)
+        return hash_table(path)
+    return sha256(path)
 
 
 def hash_table(path: Path) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.files import PARTIAL, sha256_cached, write_json
+from gapft_harness.core.files import PARTIAL, sha256, write_json
 from gapft_harness.core.json_values import parse_object
 from gapft_harness.core.text import describe_read_error
 from gapft_harness.engine.differences import take_unavailable
@@ -118,7 +118,7 @@ class Run:
                 f"{path}: does not exist yet; run the stage that makes it first (gapft run runs "
                 "all stages)"
             )
-        if sha256_cached(self.folder / name) != self.read_records()[name].digest:
+        if sha256(self.folder / name) != self.read_records()[name].digest:
             raise UserError(
                 f"{path}: was changed after it was made (its hash differs from {RECORDS}); restore "
                 "it, or delete it: the same command then makes it again"
@@ -174,7 +174,7 @@ class Run:
         records = {**self.read_records()}
         for name, (step, output) in outputs.items():
             place_link(output.path, self.folder / name)
-            digest = sha256_cached(output.path)
+            digest = sha256(output.path)
             records[name] = Record(step.place, step.made_from, digest, output.facts)
         self._write(self.read_facts(), records)
         return {

@@ -14,20 +14,23 @@ import os
 import shutil
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.files import (
     PARTIAL,
     is_disk_full,
     not_writable_error,
-    sha256_cached,
+    sha256,
     sync_folder,
     sync_tree,
 )
 from gapft_harness.core.identities import content_hash
 from gapft_harness.engine.outputs import Facts, Json, Output
 from gapft_harness.engine.step import Part, Step
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 T = TypeVar("T")
 
@@ -90,7 +93,7 @@ class Store:
         facts = record.get("facts")
         if content_hash([facts, record.get("digest")]) != record.get("sha256"):
             raise _damaged_error(folder, f"the facts in its {MADE_FROM}")
-        if sha256_cached(path) != record["digest"]:
+        if sha256(path) != record["digest"]:
             raise _damaged_error(folder, path.name)
         return Output(path, record["facts"])
 
@@ -109,19 +112,22 @@ class Store:
             UserError: the store cannot be written.
             GapftError: the disk is full.
         """
-        from gapft_harness.core.locks import hold_lock
+        from filelock import FileLock, Timeout
 
         path = self.root / place
+        lock = FileLock(path.with_name(f".{path.name}.lock"))
         new_folders = [folder for folder in (path.parent, self.root) if not folder.exists()]
         with contextlib.ExitStack() as stack:
             stack.callback(_remove_empty, new_folders)  # after a mistake, nothing is left
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                lock = hold_lock(path.with_name(f".{path.name}.lock"), wait=wait)
-                is_held = stack.enter_context(lock)
+                lock.acquire(timeout=-1 if wait else 0)
+                stack.callback(_release, lock)
+            except Timeout:
+                pass
             except OSError as error:
                 raise self._not_writable_error(path, error) from error
-            yield is_held
+            yield lock.is_locked
 
     def claim_each(self, items: Iterable[T], find_place: Callable[[T], str]) -> Generator[T]:
         """Yield each item while its place is claimed; those that others make now come last.
@@ -175,7 +181,7 @@ class Store:
             facts: the facts of the output.
         """
         folder, final = path.parent, self.root / place
-        digest = sha256_cached(path)
+        digest = sha256(path)
         record = {
             "key": made_from,
             "facts": facts,
@@ -217,7 +223,7 @@ def place_link(source: Path, target: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         for left in (new, old):  # of a killed process
             remove_path(left)
-        if target.exists() and sha256_cached(target) == sha256_cached(source):
+        if target.exists() and sha256(target) == sha256(source):
             return
         files = sorted(source.rglob("*")) if source.is_dir() else [source]
         for file in filter(Path.is_file, files):
@@ -260,6 +266,13 @@ def _remove_empty(folders: Iterable[Path]) -> None:
     for folder in folders:
         with contextlib.suppress(OSError):
             folder.rmdir()
+
+
+def _release(lock: BaseFileLock) -> None:
+    """Release a lock; its file is removed before that, so that it is not another holder's."""
+    with contextlib.suppress(OSError):
+        os.unlink(lock.lock_file)
+    lock.release()
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -56,7 +56,6 @@ class MeasuredSearch:
         warnings: the warnings of the search.
         voting: the task's filters that vote among several responses, so they are not used here.
         rows_by_id: by problem id, the problem's row number in the split.
-        changed: number of responses whose verdict differed when the chosen filter judged again.
         facts: facts about task, source and search.
         logs: the paths of both sample logs, by kind.
     """
@@ -71,7 +70,6 @@ class MeasuredSearch:
     warnings: tuple[str, ...]
     voting: tuple[str, ...]
     rows_by_id: dict[str, int]
-    changed: int
     facts: Mapping[str, Any]
     logs: Mapping[str, Path]
 
@@ -141,17 +139,14 @@ def measure_search(
     place = LogPlace(folder, loaded.name, datetime.fromtimestamp(responses_path.stat().st_mtime))
     options = _format_options(run, task)
     measured_rows: dict[str, int] = {}
-    changed = 0
     with open_logs(place) as files:
         searched = _iterate_problems(run, split)
         for problems in iter(lambda: list(islice(searched, _BATCH)), []):
             for name, tally in tallies.items():
-                judged = list(_judge_problems(problems, stock, name, chosen))
-                for (problem, responses), problem_judgements in zip(problems, judged, strict=True):
-                    changed += sum(is_changed for _, is_changed in problem_judgements)
+                judged = _judge_problems(problems, stock, name, chosen)
+                for (problem, responses), rows in zip(problems, judged, strict=True):
                     target = _format_target(stock, problem)
                     number = measured_rows.setdefault(problem.id, rows_by_id[problem.id])
-                    rows = [judgement for judgement, _ in problem_judgements]
                     tally.add(rows, _read_answers(stock, name, responses, rows))
                     write_rows(files, problem, number, target, options, name, rows[0], rows[1:])
     verdicts = {name: tally.build_verdicts() for name, tally in tallies.items()}
@@ -189,7 +184,6 @@ def measure_search(
         warnings=tuple(list_warnings(run)),
         voting=() if stock is None else stock.voting,
         rows_by_id=measured_rows,
-        changed=changed,
         facts={**facts, "source": read_source(run), "task": task},
         logs={kind: place.log_path(kind) for kind in (GREEDY_LOG, SAMPLES_LOG)},
     )
@@ -222,7 +216,7 @@ def _judge_problems(
     stock: StockTask | None,
     filter: str,
     chosen: str,
-) -> Iterator[list[tuple[Judgement, bool]]]:
+) -> Iterator[list[Judgement]]:
     """Judge the responses of some problems under one filter.
 
     Args:
@@ -232,7 +226,7 @@ def _judge_problems(
         chosen: the filter that the run's recorded verdicts used.
 
     Yields:
-        For each problem, its judgements, each with whether the recorded verdict differs.
+        For each problem, its judgements.
     """
     flat = [
         (problem, judged_response)
@@ -259,28 +253,18 @@ def _judge_problems(
         row = []
         for judged_response in responses:
             filtered, metrics, verdict = next(outcomes)
-            was_not_generated = judged_response.response.finish_reason == CONTEXT_EXCEEDED
+            response = judged_response.response
             # Keep a recorded verdict; a response that was not generated fails under every filter.
-            final_verdict = (
-                judged_response.verdict if filter == chosen or was_not_generated else verdict
-            )
-            is_changed = (
-                filter == chosen
-                and not was_not_generated
-                and final_verdict.passed != verdict.passed
-            )
-            all_metrics = {decision: float(final_verdict.passed)} | metrics
+            if filter == chosen or response.finish_reason == CONTEXT_EXCEEDED:
+                verdict = judged_response.verdict
             row.append(
-                (
-                    Judgement(
-                        judged_response.response.text,
-                        filtered,
-                        all_metrics,
-                        final_verdict,
-                        judged_response.response.finish_reason,
-                        count_tokens(judged_response.response),
-                    ),
-                    is_changed,
+                Judgement(
+                    response.text,
+                    filtered,
+                    {decision: float(verdict.passed)} | metrics,
+                    verdict,
+                    response.finish_reason,
+                    count_tokens(response),
                 )
             )
         assert responses[0].response.index == GREEDY

@@ -25,23 +25,6 @@ MAX_PROBLEMS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """A planned training, with the assumptions of the power formula.
-
-    Attributes:
-        seeds: number of training seeds; None: the recipe's.
-        items: number of audit items; None: those of the searched audit.
-        discordance: share of decisions in which two trained models differ.
-        shared: share of the variance of these differences that all seeds have in common.
-    """
-
-    seeds: int | None = None
-    items: int | None = None
-    discordance: float = DISCORDANCE
-    shared: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class Advice:
     """Whether to train.
 
@@ -59,7 +42,7 @@ class Advice:
     items: int = 0
 
 
-def advise(plan: Plan, splits: Mapping[str, SearchFindings], seeds: int) -> Advice:
+def advise(splits: Mapping[str, SearchFindings], seeds: int) -> Advice:
     """Compare the possible gain of training with the effect that seeds and items can detect.
 
     There is no advice where a tenth of the responses is cut or has no readable answer. The largest
@@ -68,23 +51,21 @@ def advise(plan: Plan, splits: Mapping[str, SearchFindings], seeds: int) -> Advi
     would have to be corrected, the gain is too small.
 
     Args:
-        plan: the planned training.
         splits: the searched splits; the gain is judged on the audit, else on the pool.
-        seeds: number of seeds in the recipe.
+        seeds: number of training seeds.
     """
     judged = splits.get("audit") or splits["pool"]
     if fault := describe_fault(splits):
         return Advice("no advice", fault)
-    items = plan.items or ("audit" in splits and len(judged.verdicts.passing))
-    if not items:
-        return Advice("no advice", "No audit was searched: set its number of items with --items.")
-    seeds = plan.seeds or seeds
-    detectable = {n: _find_effect(plan, n, items) for n in sorted({1, 3, 5, 10, seeds})}
+    if "audit" not in splits:
+        return Advice("no advice", "No audit was searched, on which a gain would be measured.")
+    items = len(judged.verdicts.passing)
+    detectable = {n: _find_effect(n, items) for n in sorted({1, 3, 5, 10, seeds})}
     pool = splits.get("pool")
     if pool is not None and not pool.verdicts.sizes["S"]:
         reason = "Search recovered no problem of the pool: there is nothing to train on."
         return Advice("too small a gain", reason, detectable, items)
-    answer, reason = _compare_gain(plan, judged, seeds, items, detectable[seeds])
+    answer, reason = _compare_gain(judged, seeds, detectable[seeds])
     return Advice(answer, reason, detectable, items)
 
 
@@ -109,14 +90,12 @@ def describe_fault(splits: Mapping[str, SearchFindings]) -> str:
     return ""
 
 
-def _find_effect(plan: Plan, seeds: int, items: int) -> float | None:
-    return find_detectable_effect(
-        seeds=seeds, items=items, discordance=plan.discordance, shared=plan.shared
-    )
+def _find_effect(seeds: int, items: int) -> float | None:
+    return find_detectable_effect(seeds=seeds, items=items, discordance=DISCORDANCE)
 
 
 def _compare_gain(
-    plan: Plan, judged: SearchFindings, seeds: int, items: int, effect: float | None
+    judged: SearchFindings, seeds: int, effect: float | None
 ) -> tuple[Literal["too little data", "too small a gain", "worth training"], str]:
     gain = judged.shares["S"]
     problems = len(judged.verdicts.passing)
@@ -126,9 +105,9 @@ def _compare_gain(
     )
     plural = "" if seeds == 1 else "s"
     least = "no difference" if effect is None else f"a difference of {100 * effect:.1f} points"
-    shown = f"{seeds} training seed{plural} on {items:,} audit problems can show {least}"
+    shown = f"{seeds} training seed{plural} on {problems:,} audit problems can show {least}"
     if effect is None or problems < STABLE_ITEMS or gain.low <= effect <= gain.high:
-        deciding = _find_deciding_problems(plan, gain, problems, seeds)
+        deciding = _find_deciding_problems(gain, problems, seeds)
         more = f"About {deciding:,} problems would decide." if deciding else "Add audit problems."
         return "too little data", f"{largest} {shown}. {more}"
     if gain.high < effect:
@@ -143,18 +122,17 @@ def _compare_gain(
     )
 
 
-def _find_deciding_problems(plan: Plan, found: Estimate, problems: int, seeds: int) -> int | None:
+def _find_deciding_problems(found: Estimate, problems: int, seeds: int) -> int | None:
     """Find how many audit problems with the same share of S separate it from what they show.
 
     Args:
-        plan: the planned training; without its own number of items, all problems are audit items.
         found: the share of S.
         problems: the number of problems that were searched.
         seeds: number of training seeds.
     """
     problems = max(problems, STABLE_ITEMS)
     while problems < MAX_PROBLEMS:
-        effect = _find_effect(plan, seeds, plan.items or problems)
+        effect = _find_effect(seeds, problems)
         gain = estimate_share(found.value, problems)
         if effect is not None and not gain.low <= effect <= gain.high:
             unit: int = 10 ** (len(str(problems)) - 2)

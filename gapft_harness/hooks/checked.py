@@ -1,10 +1,10 @@
-"""Check the results of plugin objects: samplers, executors, report sections."""
+"""Check the results of plugin objects: samplers and executors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from reprlib import repr as short
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gapft_harness.core.json_values import find_json_fault
 from gapft_harness.core.records import FINISH_REASONS, Decoding
@@ -19,9 +19,6 @@ from gapft_harness.hooks.protocols import (
     Sampler,
 )
 from gapft_harness.hooks.registration import Registration
-
-if TYPE_CHECKING:  # loads numpy
-    from gapft_harness.presentation.content import Table
 
 
 def require_methods(entry: Registration, plugin_object: object, *names: str) -> None:
@@ -146,18 +143,3 @@ class CheckedExecutor:
         """Stop the workers."""
         with self._entry.wrap_errors():
             self._executor.close()
-
-
-def build_checked_section(entry: Registration) -> Callable[[Mapping[str, Any]], list[Table]]:
-    """Wrap a report section so that its result is checked to be tables."""
-    from gapft_harness.presentation.content import Table
-
-    def build(results: Mapping[str, Any]) -> list[Table]:
-        with entry.wrap_errors():
-            tables = list(entry.value(results))
-        for table in tables:
-            if not isinstance(table, Table):
-                raise entry.contract_error(f"returned {short(table)}; expected tables")
-        return tables
-
-    return build

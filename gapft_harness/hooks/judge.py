@@ -19,7 +19,7 @@ from gapft_harness.hooks.registration import Registration
 
 T = TypeVar("T")
 
-#: A verdict, and the answer if the verifier read it in the same pass, else None.
+#: A verdict on a response, and the answer that the verifier reads in it, or None.
 VerdictAndAnswer = tuple[Verdict, str | None]
 
 #: The verdict on a response that was not generated (V = 0); the verifier is not called.
@@ -66,10 +66,7 @@ class Judge:
         )
         self.think_end_token = think_end_token
         self._verifier, self._sees_thoughts = verifier, sees_thoughts
-        self._has_combined_method = hasattr(verifier, "verify_with_answers")
         require_methods(self.owner, verifier, "verify")
-        if self._has_combined_method:
-            require_methods(self.owner, verifier, "verify_with_answers", "answer")
         self.reads_answers = self._has_method("answer")
         self.reads_openings = self._has_method("opening")
         self.gives_feedback = self._has_method("feedback")
@@ -141,27 +138,19 @@ class Judge:
     # Verdicts
 
     def verify(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
-        """Judge ``responses[i]`` against ``golds[i]`` as ``judge``; return the verdicts alone."""
-        return [verdict for verdict, _ in self.judge(responses, golds)]
-
-    def judge(self, texts: Sequence[str], golds: Sequence[Gold]) -> list[VerdictAndAnswer]:
-        """Judge ``texts[i]`` against ``golds[i]``.
+        """Judge ``responses[i]`` against ``golds[i]``.
 
         A verifier must not raise. If it does, its pairs are judged one by one. Each pair on which
         it raises gets an ``error`` verdict with the exception as the reason, so one unusual
         response does not end a run. If it raises on every pair, the first exception is raised
         again.
 
-        Returns:
-            For each response, in order, its verdict, and its answer if the verifier has the method
-            ``verify_with_answers``, else None.
-
         Raises:
             PluginError: the verifier returned a wrong number of verdicts, or a value that is not a
                 ``Verdict``.
             ValueError: the numbers of responses and golds differ.
         """
-        return self._call_once_each(self._judge_pairs, texts, golds)
+        return self._call_once_each(self._judge_pairs, responses, golds)
 
     def judge_responses(
         self,
@@ -169,7 +158,7 @@ class Judge:
         golds: Sequence[Gold],
         verdicts: Sequence[Verdict | None] = (),
     ) -> list[VerdictAndAnswer]:
-        """Judge responses and read their answers, in one pass if the verifier supports it.
+        """Judge responses and read their answers.
 
         Args:
             responses: the responses; those that were not generated fail, without an answer.
@@ -183,23 +172,18 @@ class Judge:
         known = verdicts or [None] * len(responses)
         written = [i for i, r in enumerate(responses) if r.finish_reason != CONTEXT_EXCEEDED]
         new = [i for i in written if known[i] is None]
-        judged = dict(
-            zip(
-                new,
-                self.judge([responses[i].text for i in new], [golds[i] for i in new]),
-                strict=True,
-            )
+        new_verdicts = self.verify([responses[i].text for i in new], [golds[i] for i in new])
+        judged = dict(zip(new, new_verdicts, strict=True))
+        texts = [responses[i].text for i in written]
+        answers = dict(
+            zip(written, self.read_answers(texts, [golds[i] for i in written]), strict=True)
         )
-        unread = [i for i in written if not (self._has_combined_method and i in judged)]
-        answers = self.read_answers([responses[i].text for i in unread], [golds[i] for i in unread])
-        answer_by_place = dict(zip(unread, answers, strict=True))
-        results = []
-        for place in range(len(responses)):
-            verdict, answer = judged.get(place, (known[place] or _NOT_GENERATED, None))
-            results.append((verdict, answer_by_place.get(place, answer)))
-        return results
+        return [
+            (judged.get(place) or known[place] or _NOT_GENERATED, answers.get(place))
+            for place in range(len(responses))
+        ]
 
-    def _judge_pairs(self, texts: Sequence[str], golds: Sequence[Gold]) -> list[VerdictAndAnswer]:
+    def _judge_pairs(self, texts: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
         try:
             return self._call_verifier(texts, golds)
         except GapftError:
@@ -214,30 +198,23 @@ class Judge:
                 raise
             except Exception as error:
                 failures += 1
-                verdict = Verdict("error", f"the verifier raised {describe_error(error)}")
-                judged.append((verdict, None))
+                judged.append(Verdict("error", f"the verifier raised {describe_error(error)}"))
         if failures == len(texts):
             first_error.add_note(f"Raised on all {failures} pairs of a response and a gold")
             raise first_error
         return judged
 
-    def _call_verifier(self, texts: Sequence[str], golds: Sequence[Gold]) -> list[VerdictAndAnswer]:
-        has_answers = self._has_combined_method
-        method = self._verifier.verify_with_answers if has_answers else self._verifier.verify
+    def _call_verifier(self, texts: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
+        method = self._verifier.verify
         with self.owner.wrap_errors():
             returned = method(list(texts), list(golds))
-        result_type = tuple[Verdict, str | None] if has_answers else Verdict
-        self.owner.check_result(returned, Sequence[result_type], method)  # type: ignore[valid-type]
+        self.owner.check_result(returned, Sequence[Verdict], method)
         if len(returned) != len(texts):
             raise self.owner.contract_error(
                 f"returned {len(returned)} verdicts for {len(texts)} pairs", method
             )
-        pairs = returned if has_answers else [(verdict, None) for verdict in returned]
         # A reason may quote a response with lone surrogates, which tables cannot store.
-        return [
-            (replace(v, reason=replace_text_surrogates(v.reason)), _clean_text(answer))
-            for v, answer in pairs
-        ]
+        return [replace(v, reason=replace_text_surrogates(v.reason)) for v in returned]
 
     # Answers and feedback
 

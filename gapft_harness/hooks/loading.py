@@ -18,7 +18,7 @@ from typing import Any
 import pluggy
 
 from gapft_harness.core.errors import FAULTS, PluginError, describe_error, did_you_mean
-from gapft_harness.core.files import sha256, sha256_cached
+from gapft_harness.core.files import sha256
 from gapft_harness.hooks import specs
 from gapft_harness.hooks.registration import (
     KINDS,
@@ -202,7 +202,7 @@ def hash_code(plugin: Any, component: Any) -> str:
         component = component.func
     plugin_name = plugin.__name__ if isinstance(plugin, ModuleType) else plugin.__module__
     lines = {
-        f"{file.relative_to(root).as_posix()} {sha256_cached(file)}"
+        f"{file.relative_to(root).as_posix()} {sha256(file)}"
         for name in (plugin_name, getattr(component, "__module__", None))
         if name in sys.modules
         and name.partition(".")[0] not in (*sys.stdlib_module_names, _PACKAGE.rstrip("."))

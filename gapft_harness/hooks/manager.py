@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os.path
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gapft_harness.core.errors import PluginError, UnknownPluginError, UserError
 from gapft_harness.core.files import sha256
 from gapft_harness.core.records import Adapter
-from gapft_harness.hooks.checked import CheckedSampler, build_checked_section
+from gapft_harness.hooks.checked import CheckedSampler
 from gapft_harness.hooks.judge import Judge
 from gapft_harness.hooks.loading import load_registrations
 from gapft_harness.hooks.protocols import Executor, Sampler, SamplerSettings
@@ -29,9 +29,6 @@ from gapft_harness.hooks.thoughts import (
     THINK_END_TOKEN,
     split_think_end_token,
 )
-
-if TYPE_CHECKING:  # loads numpy
-    from gapft_harness.presentation.content import Table
 
 __all__ = [
     "KINDS",
@@ -219,11 +216,6 @@ class Plugins:
                 f"{plugin_readers[1].label}; load only one of them"
             )
         return next(iter([*plugin_readers, *readers]), None)
-
-    def list_report_sections(self) -> dict[str, Callable[[Mapping[str, Any]], list[Table]]]:
-        """Map the names of the plugins' report sections, sorted, to their checked functions."""
-        names = self._by_kind["report section"]
-        return {name: build_checked_section(entry) for name, entry in names.items()}
 
 
 def load_plugins(files: Sequence[str] = ()) -> Plugins:

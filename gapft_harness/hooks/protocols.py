@@ -134,7 +134,6 @@ class SamplerSettings:
         chat_template: whether prompts are rendered through the tokenizer's chat template.
         system_instruction: the system turn of that template, if any.
         threads: CPU threads for one process.
-        processes: processes that share this machine's memory.
         start_tokens: number of start tokens of every prompt; None: as lm-eval adds them. Only a
             sampler that declares ``start_tokens=True`` gets a number.
     """
@@ -144,7 +143,6 @@ class SamplerSettings:
     chat_template: bool = False
     system_instruction: str | None = None
     threads: int = 1
-    processes: int = 1
     start_tokens: int | None = None
 
 
@@ -278,7 +276,7 @@ class Verifier(Protocol):
     and responses come without reasoning blocks, unless it is registered with
     ``sees_thoughts=True``.
 
-    Eight more methods are optional:
+    Seven more methods are optional:
 
     * ``check_gold(gold) -> str``: describes the fault of a gold answer, or returns ``""``. Called
       before anything is generated.
@@ -292,8 +290,6 @@ class Verifier(Protocol):
     * ``has_answer(text, gold) -> bool``: whether a response has any answer, right or wrong, for a
       verifier without ``answer``. It must be cheap: no program is run. A search whose first
       responses have no answer reports it at once.
-    * ``verify_with_answers(responses, golds) -> list[tuple[Verdict, str | None]]``: the results of
-      ``verify`` and ``answer``, for a verifier that would otherwise read each text twice.
     * ``opening(text, gold) -> str | None``: in addition to ``answer``: an answer at the start of a
       response in a form that does not count; None if there is none.
     * ``describe() -> dict``: returns JSON values for ``run.json``, such as a sandbox's tier.
@@ -318,14 +314,12 @@ class TaskVerifier:
         params: the task's parameters.
         load: creates it with the task's parameters; keyword arguments override them.
         permissive: its declared permissive verifier; None if it declares none.
-        files: the loaded plugin files, for a separate process that judges.
     """
 
     name: str
     params: Mapping[str, Any]
     load: Callable[..., Verifier]
     permissive: TaskVerifier | None = None
-    files: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What plugins register: components of nine kinds, each with the options of its kind.
+"""What plugins register: components of eight kinds, each with the options of its kind.
 
 The fields of a kind's class of options are its contract: ``register`` accepts these options.
 """
@@ -28,7 +28,6 @@ KINDS = {
     "register_samplers": "sampler",
     "register_trainers": "trainer",
     "register_executors": "executor",
-    "register_report_sections": "report section",
     "register_experiments": "experiment",
     "register_log_readers": "log reader",
 }

@@ -55,11 +55,6 @@ def register_executors(register: Register) -> None:
 
 
 @hookspec
-def register_report_sections(register: Register) -> None:
-    """``register(name, build)``: ``build(results)`` -> tables under a heading of the report."""
-
-
-@hookspec
 def register_experiments(register: Register) -> None:
     """``register(name, factory)``: ``factory()`` returns an ``Experiment`` of that name."""
 

@@ -17,7 +17,6 @@ from gapft_harness.core.identities import (
 from gapft_harness.core.records import Decoding, Gold, Problem, Turn
 from gapft_harness.core.streams import derive_key
 from gapft_harness.hooks.judge import Judge
-from gapft_harness.lm_eval_bridge.benchmarks.splits import PublishedCounts, Splits
 from gapft_harness.lm_eval_bridge.fewshot import (
     OrderFreeExamples,
     check_examples,
@@ -116,15 +115,6 @@ class LoadedTask:
         """Return the resolved YAML of the task as JSON values; a function becomes its name."""
         return resolve_task_config(self._task)
 
-    def read_published(self) -> PublishedCounts | None:
-        """Compare the paper's counts with those of the files; None if the paper gives none.
-
-        Raises:
-            UserError: the data are missing or malformed.
-        """
-        data = self._task.dataset
-        return data.read_published() if isinstance(data, Splits) else None
-
     def read_pool(self) -> list[Problem]:
         """Read the training split: the pool that is searched.
 
@@ -159,17 +149,11 @@ class LoadedTask:
                 missing or malformed.
         """
         task = self._task
-        if not task.has_validation_docs():
+        if not (task.has_validation_docs() and task.has_test_docs()):
             raise UserError(
-                f"{describe_task(task.config)}: the key validation_split is missing; add it to the "
-                "task, or set experiments.scaling.calibration to a number of problems to take from "
-                "the training split"
-            )
-        if not task.has_test_docs():
-            raise UserError(
-                f"{describe_task(task.config)}: without test_split, the validation split is the "
-                "audit; set experiments.scaling.calibration to a number of problems to take from "
-                "the training split"
+                f"{describe_task(task.config)}: expected both keys test_split (the audit) and "
+                "validation_split; add them to the task, or set experiments.scaling.calibration to "
+                "a number of problems to take from the training split"
             )
         return self._read_problems(
             "calibration", task.config.validation_split, task.validation_docs
@@ -257,8 +241,12 @@ class LoadedTask:
         if isinstance(task, GapTask):
             loaded = task.split(split)
             documents, notes = loaded.documents, list(loaded.dropped)
-            if loaded.published is not None and not loaded.published.is_equal:
-                self._warn_unpublished(label, loaded.published)
+            if loaded.unpublished:
+                self.warnings.append(
+                    f"{self.name} {label}: counts {loaded.unpublished}; these are not the paper's "
+                    "data, so the run's figures cannot be compared with the paper's; docs/tasks.md "
+                    "lists the files to use"
+                )
             ids = task.ids(documents)
         else:
             rows = [to_json_record(row) for row in read()]
@@ -278,16 +266,6 @@ class LoadedTask:
         ]
         self._problems[label] = problems
         return [*problems]
-
-    def _warn_unpublished(self, label: str, published: PublishedCounts) -> None:
-        """Warn that a split's counts differ from those of the paper."""
-        warning = (
-            f"{self.name} {label}: counts {published}; these are not the paper's data, so the "
-            "run's figures cannot be compared with the paper's; docs/tasks.md lists the files to "
-            "use"
-        )
-        if warning not in self.warnings:
-            self.warnings.append(warning)
 
     def _build_problem(self, documents: Documents, row: int, name: str) -> Problem:
         task, document = self._task, documents[row]

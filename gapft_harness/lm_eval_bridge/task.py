@@ -153,7 +153,7 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
                 where = f"{describe_task(self.config)}: doc_to_text"
                 raise UserError(f"{documents.describe_place(0)}: {where}: {error}") from error
         return SplitData(
-            documents, *(() if split_data is None else (split_data.dropped, split_data.published))
+            documents, *(() if split_data is None else (split_data.dropped, split_data.unpublished))
         )
 
     def training_docs(self) -> Documents | None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.json_values import parse_object
-from gapft_harness.core.text import READ_ERRORS, decode_lines, describe_read_error, open_unpacked
+from gapft_harness.core.text import read_lines
 
 #: The filter of logs that have none, as lm_eval names it.
 NO_FILTER = "none"
@@ -121,14 +121,10 @@ def read_records(path: Path) -> Iterator[tuple[int, dict[str, Any], str]]:
         UserError: the file cannot be read, is empty, or a line is not a JSON object.
     """
     number = 0
-    try:
-        with open_unpacked(path) as file:
-            for number, text in decode_lines(file, str(path)):
-                if text.strip():
-                    place = f"{path}, line {number}"
-                    yield number, parse_object(text, place), place
-    except READ_ERRORS as error:
-        raise UserError(describe_read_error(path, error)) from error
+    for number, text in read_lines(path):
+        if text.strip():
+            place = f"{path}, line {number}"
+            yield number, parse_object(text, place), place
     if not number:
         raise UserError(f"{path}: is empty; expected one JSON object per line")
 

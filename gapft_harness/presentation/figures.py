@@ -78,35 +78,30 @@ def forest(rows: Sequence[tuple[str, Estimate]], label: str, format: Format = "p
 
 
 def lines(
-    curves: Mapping[str, Mapping[int, Estimate]],
-    label: str,
-    levels: Mapping[str, Estimate] | None = None,
+    name: str, curve: Mapping[int, Estimate], label: str, levels: Mapping[str, Estimate]
 ) -> str:
-    """Draw shares by a whole number as curves with bands of their intervals, as SVG.
+    """Draw shares by a whole number as a curve with a band of their intervals, as SVG.
 
     Args:
-        curves: by name, the points of each curve by x.
+        name: of the curve.
+        curve: its points by x.
         label: of the horizontal axis.
         levels: by name, shares that do not depend on x, as dashed lines.
     """
 
     def draw(axes: Axes) -> None:
-        looks = palette.assign_series(list(curves))
-        labels: list[tuple[float, str, str]] = []
-        for name, curve in curves.items():
-            colour, marker = looks[name]
-            xs = list(curve)
-            values = [100 * float(point.value) for point in curve.values()]
-            ends = [(100 * point.low, 100 * point.high) for point in curve.values()]
-            axes.plot(xs, values, color=colour, marker=marker, markersize=4, linewidth=1.6)
-            band_low, band_high = zip(*ends, strict=True)
-            axes.fill_between(xs, band_low, band_high, color=colour, alpha=0.15, linewidth=0)
-            labels.append((values[-1], f"{make_visible(name)} {values[-1]:.1f}", colour))
-        for name, level in (levels or {}).items():
+        xs = list(curve)
+        values = [100 * float(point.value) for point in curve.values()]
+        axes.plot(xs, values, color=palette.RIGHT, marker="o", markersize=4, linewidth=1.6)
+        band_low = [100 * point.low for point in curve.values()]
+        band_high = [100 * point.high for point in curve.values()]
+        axes.fill_between(xs, band_low, band_high, color=palette.RIGHT, alpha=0.15, linewidth=0)
+        labels = [(values[-1], f"{make_visible(name)} {values[-1]:.1f}", palette.RIGHT)]
+        for level_name, level in levels.items():
             height = 100 * float(level.value)
             axes.axhline(height, color=palette.MUTED, linewidth=1.1, linestyle=(0, (4, 3)))
-            labels.append((height, f"{make_visible(name)} {height:.1f}", palette.MUTED))
-        ticks = sorted({x for curve in curves.values() for x in curve if x & (x - 1) == 0})
+            labels.append((height, f"{make_visible(level_name)} {height:.1f}", palette.MUTED))
+        ticks = [x for x in xs if x & (x - 1) == 0]
         axes.set_xscale("log", base=2)
         axes.minorticks_off()
         axes.set_xticks(ticks, [str(tick) for tick in ticks])

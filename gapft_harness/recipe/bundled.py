@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import os.path
 import re
-import shlex
 from pathlib import Path
 
 from gapft_harness.core.errors import UserError, quote_unprintable
@@ -72,7 +71,10 @@ def find_file(name: str) -> Path:
         if bundled_name in bundled and not path.is_absolute():
             return bundled[bundled_name]
     if os.path.isdir(path):
-        raise UserError(f"{name}: is {_describe_folder(path)}")
+        raise UserError(
+            f"recipe {name}: is a folder; expected a file, such as the recipe.yaml or study.yaml "
+            "in it, or a bundled name"
+        )
     is_file = path.suffix in (".yaml", ".yml") or path.is_absolute()
     matches = difflib.get_close_matches(path.stem if is_file else name, bundled, n=1)
     hint = f"; did you mean {matches[0]!r}?" if matches else ""
@@ -80,17 +82,3 @@ def find_file(name: str) -> Path:
         raise UserError(f"recipe {quote_unprintable(name)}: no such file{hint}")
     hint = hint or "; see gapft list recipes"
     raise UserError(f"unknown recipe {name!r}: neither a file nor bundled{hint}")
-
-
-def _describe_folder(path: Path) -> str:
-    """Describe a folder given in place of a recipe's file, and the command to use instead."""
-    for file, description in (
-        ("recipe.yaml", "a run directory without manifest.json"),
-        ("study.yaml", "a study's folder"),
-    ):
-        if os.path.isfile(path / file):
-            return (
-                f"{description}; expected a recipe's file; to continue it: "
-                f"gapft run {shlex.quote(str(path / file))} --run-dir {shlex.quote(str(path))}"
-            )
-    return "a folder; expected a recipe's file or a bundled name"

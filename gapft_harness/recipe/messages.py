@@ -6,7 +6,6 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args, get_origin
 
-import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
@@ -45,9 +44,8 @@ def build_recipe_error(
         else:
             text = describe_fault(fault, full_location)
         if fault["type"] in ("tuple_type", "list_type"):
-            text += f"; a valid list: {_format_example(location, model)}"
-        origin = find_origin(key, source, options, is_joint=fault["type"] == "value_error")
-        lines.append(f"{origin}: {text}")
+            text += "; a list is written as [a, b]"
+        lines.append(f"{find_origin(key, source, options)}: {text}")
     return UserError("\n".join(dict.fromkeys(lines)))
 
 
@@ -76,17 +74,15 @@ def _find_location(keys: Sequence[int | str], content: Mapping[str, Any]) -> lis
     return location
 
 
-def find_origin(key: str, source: str, options: Mapping[str, str], *, is_joint: bool) -> str:
-    """Find the origin of a key: the option that set it or a section around it, else the source."""
-    enclosing = [k for k in options if key == k or key.startswith(f"{k}.")]
-    if enclosing:
-        return options[max(enclosing, key=len)]
-    inner = [options[k] for k in options if k.startswith(f"{key}.")]
-    if inner and not is_joint:
-        return inner[0]
-    # Several keys contradict each other; the message names them.
-    others = list(dict.fromkeys(options.values())) if is_joint else []
-    return " with ".join(filter(None, (source, " ".join(others))))
+def find_origin(key: str, source: str, options: Mapping[str, str]) -> str:
+    """Return the last option that set a key, or a section around it or in it; else the source."""
+    parts = key.split(".")
+    for name, option in reversed(options.items()):
+        option_parts = name.split(".")
+        shared = min(len(parts), len(option_parts))
+        if parts[:shared] == option_parts[:shared]:
+            return option
+    return source
 
 
 def _suggest_key(location: Sequence[str], model: type[BaseModel], prefix: Sequence[str]) -> str:
@@ -100,14 +96,6 @@ def _suggest_key(location: Sequence[str], model: type[BaseModel], prefix: Sequen
     full_keys = [repr(".".join((*prefix, key))) for key in candidates]
     hint = f"did you mean {' or '.join(full_keys)}? " if full_keys else ""
     return f"{hint}known: {', '.join(sorted(known_keys)) or '(none)'}"
-
-
-def _format_example(location: Sequence[str], model: type[BaseModel]) -> str:
-    info = _find_section(location[:-1], model).model_fields.get(location[-1])
-    if info is None or (info.is_required() and not info.examples):
-        return "[a, b]"
-    values = info.examples[0] if info.examples else list(info.default)[:3]
-    return str(yaml.safe_dump(values, default_flow_style=True)).strip()
 
 
 def _find_section(location: Sequence[str], model: type[BaseModel]) -> type[BaseModel]:

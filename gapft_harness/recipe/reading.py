@@ -176,7 +176,7 @@ def check_recipe(content: dict[str, Any], source: str, settings: Sequence[Settin
                 error, condition.training, Training, source, options, prefix
             ) from error
     faults = [
-        f"{find_origin(key, source, options, is_joint=True)}: key {key!r}: {fault}"
+        f"{find_origin(key, source, options)}: key {key!r}: {fault}"
         for key, fault in recipe.find_condition_faults().items()
     ]
     if faults:

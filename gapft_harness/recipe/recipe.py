@@ -112,7 +112,6 @@ class Recipe(RecipeSection):
     experiments: dict[str, dict[str, Any]] = Field(
         default_factory=dict,
         description="experiments by name, each with [its own settings](#keys-of-experiments)",
-        examples=[{"name": {"key": "value"}}],
     )
     executor: ExecutorChoice = Field(default_factory=ExecutorChoice)
     tracker: Literal["tensorboard", "wandb", "trackio"] | None = Field(
@@ -124,11 +123,8 @@ class Recipe(RecipeSection):
         description="figures that a paper prints for this run, by its tables; the search is "
         "compared with them before anything is trained: see "
         "[its section](paper.md#printed-figures)",
-        examples=[{"Table 1": {"pool.recovered@8": 3190, "gapft.pass_at_1": 62.59}}],
     )
-    notes: tuple[str, ...] = Field(
-        (), description="remarks shown in the report", examples=[["a remark"]]
-    )
+    notes: tuple[str, ...] = Field((), description="remarks shown in the report")
 
     @field_validator("seeds")
     @classmethod
@@ -304,6 +300,5 @@ def build_sampler_settings(recipe: Recipe) -> SamplerSettings:
         chat_template=bool(recipe.model.chat_template),
         system_instruction=recipe.model.system_instruction,
         threads=recipe.executor.threads_per_worker,
-        processes=recipe.executor.local_processes,
         start_tokens=recipe.model.start_tokens,
     )

@@ -48,11 +48,6 @@ class Grpo(RecipeSection):
         description="1 for a response that passes the task's verifier, or the more permissive "
         "verifier that it declares; else 0",
     )
-    reward_seconds: float = Field(
-        10.0,
-        gt=0,
-        description="time limit in s for the rewards of a group, then for each response alone",
-    )
     max_unjudged: float = Field(
         0.05,
         ge=0,
@@ -564,11 +559,6 @@ class ExecutorChoice(RecipeSection):
             return f"each job has {threads}"
         workers = f"{self.workers} worker process{'es' if self.workers > 1 else ''}"
         return f"{workers} with {threads} each, on {count_usable_cores():g} cores"
-
-    @property
-    def local_processes(self) -> int:
-        """Worker processes known to share one machine's memory."""
-        return self.workers if self.address is None else 1
 
 
 class Statistics(RecipeSection):

@@ -18,7 +18,6 @@ from gapft_harness.core.files import not_writable_error
 
 if TYPE_CHECKING:
     from gapft_harness.presentation.page import Page
-    from gapft_harness.report.document import PluginSections
     from gapft_harness.report.reading.inputs import ReportInputs
 
 __all__ = ["build_report", "replace_folder", "require_replaceable", "write_report"]
@@ -30,33 +29,30 @@ _ENTRIES = {
 }
 
 
-def write_report(
-    inputs: ReportInputs, folder: Path, plugin_sections: PluginSections | None = None
-) -> Page:
+def write_report(inputs: ReportInputs, folder: Path) -> Page:
     """Write the folder of a report, and replace an earlier report.
 
     Args:
         inputs: the result of ``read_inputs``.
         folder: gets index.html, index.md, explorer.html, results.json, tables/ and figures/.
-        plugin_sections: sections of plugins.
 
     Raises:
-        PluginError: a plugin's section failed, or two tables have the same name.
+        PluginError: two tables have the same name.
         GapftError: the folder cannot be written.
     """
-    page = build_report(inputs, plugin_sections)
+    page = build_report(inputs)
     replace_folder(folder, page.build_files())
     return page
 
 
-def build_report(inputs: ReportInputs, plugin_sections: PluginSections | None = None) -> Page:
+def build_report(inputs: ReportInputs) -> Page:
     """Build the page of a report with its tables and its explorer; see ``write_report``."""
     from gapft_harness.presentation.explorer import render_explorer
     from gapft_harness.report.document import build_page
     from gapft_harness.report.explored import explore_audit
     from gapft_harness.report.findings.computation import compute_findings
 
-    page = build_page(inputs, compute_findings(inputs), plugin_sections)
+    page = build_page(inputs, compute_findings(inputs))
     if inputs.texts:
         explored = explore_audit(inputs, inputs.texts, page.title)
         page = replace(page, explorer=render_explorer(explored))

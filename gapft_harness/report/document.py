@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterator
 
 from gapft_harness.core.errors import PluginError
 from gapft_harness.presentation.content import Column, Section, Table
@@ -26,22 +23,16 @@ from gapft_harness.report.sections.settings import build_settings
 from gapft_harness.report.sections.states import build_decomposition, build_reach
 from gapft_harness.report.sections.training import build_training
 
-#: Sections of plugins: by name, a function from the content of results.json to the tables.
-PluginSections = Mapping[str, Callable[[Mapping[str, Any]], Iterable[Table]]]
 
-
-def build_page(
-    inputs: ReportInputs, findings: Findings, plugin_sections: PluginSections | None = None
-) -> Page:
+def build_page(inputs: ReportInputs, findings: Findings) -> Page:
     """Build the page of a report, without the page of every problem.
 
     Args:
         inputs: the result of ``read_inputs``.
         findings: the result of ``compute_findings``.
-        plugin_sections: sections of plugins, which come before the settings.
 
     Raises:
-        PluginError: a plugin's section failed, or two tables have the same name.
+        PluginError: two tables have the same name.
     """
     sections = _build_sections(inputs, findings)
     tables = [table for section in sections for table in section.tables]
@@ -50,16 +41,8 @@ def build_page(
         sections.append(build_paper(figures))
     title = f"{inputs.recipe['name']} on {inputs.task['name']}"
     files = [_build_run(inputs, findings), *build_problem_tables(inputs)]
-    last = [build_verdicts(inputs, findings), build_settings(inputs)]
-    page = Page("index", title, [*sections, *last], files)
-    if plugin_sections:
-        results = page.list_results()
-        # Each gets a copy, so that a plugin cannot change the input of another plugin.
-        added = [
-            Section(name.replace("_", " ").capitalize(), tables=list(build(copy.deepcopy(results))))
-            for name, build in plugin_sections.items()
-        ]
-        page = replace(page, sections=[*sections, *added, *last])
+    sections += [build_verdicts(inputs, findings), build_settings(inputs)]
+    page = Page("index", title, sections, files)
     names = [table.name for table in page.tables]
     if repeated := [name for name in names if names.count(name) > 1]:
         raise PluginError(f"two tables of the report are named {repeated[0]!r}: rename one")

@@ -164,7 +164,7 @@ class RunDirectory:
         if not self.is_new or self.outputs.read_records():
             return
         for path in self.path.iterdir():
-            if not path.name.startswith(RUN_LOCK):  # this command holds it
+            if path.name != RUN_LOCK:  # this command holds it
                 remove_path(path)
 
     # Outputs

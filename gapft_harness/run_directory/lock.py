@@ -12,10 +12,12 @@ from pathlib import Path
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.files import is_disk_full, not_writable_error
-from gapft_harness.core.locks import hold_lock
 
 #: The lock file in a run directory. While a command runs, it names the command's process.
 RUN_LOCK = "run.lock"
+
+#: Seconds after which a lock that a dead process left on a file system without locks is stale.
+_STALE_AFTER_S = 2.0
 
 
 @contextlib.contextmanager
@@ -26,32 +28,40 @@ def hold_run_lock(path: Path) -> Iterator[None]:
         path: the run directory; it is created if it does not exist.
 
     Raises:
-        UserError: another process holds the lock (the message has its id and start time), or the
-            folder cannot be written.
+        UserError: another process holds the lock (the message has its id), or the folder cannot be
+            written.
         GapftError: the disk is full.
     """
-    import fcntl  # noqa: F401  # a system without it cannot run jobs either
+    from filelock import FileLock, SoftFileLock, Timeout
 
-    lock = path / RUN_LOCK
+    file = path / RUN_LOCK
+    lock = FileLock(file)
     with contextlib.ExitStack() as stack:
         try:
             path.mkdir(parents=True, exist_ok=True)
-            if not stack.enter_context(hold_lock(lock, wait=False)):
-                raise _in_use_error(path, lock)
-            since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-            lock.write_text(f"process {os.getpid()} on {platform.node()} since {since}\n", "utf-8")
-            # The folder may have become read-only after a killed command made the lock file.
+            stack.enter_context(lock.acquire(timeout=_STALE_AFTER_S))
+            if not isinstance(lock, SoftFileLock):  # its own content names the process
+                since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+                file.write_text(
+                    f"process {os.getpid()} on {platform.node()} since {since}\n", "utf-8"
+                )
+            # The folder may have become read-only after an earlier command made the lock file.
             with tempfile.TemporaryFile(dir=path):
                 pass
+        except Timeout as error:
+            raise _in_use_error(path) from error
         except OSError as error:
             raise _not_writable_error(path, error) from error
         yield
 
 
-def _in_use_error(path: Path, lock: Path) -> UserError:
-    holder = lock.read_text("utf-8", errors="replace").strip() or "another process"
+def _in_use_error(path: Path) -> UserError:
+    holder = ""
+    with contextlib.suppress(OSError):
+        holder = " ".join((path / RUN_LOCK).read_text("utf-8", errors="replace").split())
     return UserError(
-        f"run directory {path}: in use by {holder}; wait for it, or use another --run-dir"
+        f"run directory {path}: in use by {holder or 'another process'}; wait for it, or use "
+        "another --run-dir"
     )
 
 

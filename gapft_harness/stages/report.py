@@ -35,7 +35,7 @@ def run_report_stage(context: Context) -> None:
 
     run = context.run
     folder = run.path / layout.REPORT
-    write_report(build_report_inputs(context), folder, context.plugins.list_report_sections())
+    write_report(build_report_inputs(context), folder)
     report: ReportFacts = {
         "conditions": [*context.conditions],
         "seeds": [*context.seeds],

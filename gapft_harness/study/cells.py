@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gapft_harness.analysis.scaling import FIXED
 from gapft_harness.core.errors import GapftError, UserError, describe_error
-from gapft_harness.core.files import sha256_cached
+from gapft_harness.core.files import sha256
 from gapft_harness.core.records import Arm
 from gapft_harness.experiments.scaling.report import ScaledRun, read_scaled_run
 from gapft_harness.recipe.recipe import Recipe
@@ -44,7 +44,7 @@ class Cell:
         protocol: the settings that must be the same in every cell; empty where they are unknown.
         inputs: the inputs of its report, with only the study's conditions and seeds; None where
             the cell is incomplete.
-        files: the hashes of the tables behind ``inputs``, by name.
+        checkpoints: by arm, the hashes of its training set and of its decisions.
         scaled: the scaled adapters of its environments; None: the run scales none.
     """
 
@@ -53,7 +53,7 @@ class Cell:
     fault: str = ""
     protocol: Protocol = field(default_factory=dict)
     inputs: ReportInputs | None = None
-    files: Mapping[str, str] = field(default_factory=dict)
+    checkpoints: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     scaled: ScaledRun | None = None
 
 
@@ -91,11 +91,16 @@ def _read_complete(study: StudyRecipe, cell: Cell, run: RunDirectory) -> Cell:
     conditions = {name: reduced.conditions[name] for name in study.conditions}
     reduced = reduced.model_copy(update={"experiments": {}, "conditions": conditions})
     arms = [Arm(condition, seed) for condition in conditions for seed in study.seeds]
-    of_split = (layout.problems_path, layout.responses_path, layout.states_path)
-    of_arm = (layout.selection_path, layout.decisions_path)
-    tables = [table(split) for split in SPLITS for table in of_split]
-    tables += [table(arm) for arm in arms for table in of_arm]
-    files = {table: sha256_cached(run.file(table)) for table in tables}
+    for table in (layout.problems_path, layout.responses_path, layout.states_path):
+        for split in SPLITS:
+            run.file(table(split))
+    checkpoints = {
+        arm.name: (
+            sha256(run.file(layout.selection_path(arm))),
+            sha256(run.file(layout.decisions_path(arm))),
+        )
+        for arm in arms
+    }
     scaled = _read_scaled(study, cell.name, run, recipe)
     others = [arm.name for arm in run.find_trained_arms() if arm not in arms]
     notes = [f"trained, but not compared in this study: {', '.join(others)}"] if others else []
@@ -106,7 +111,7 @@ def _read_complete(study: StudyRecipe, cell: Cell, run: RunDirectory) -> Cell:
         fault="",
         protocol=cell.protocol | protocol,
         inputs=inputs,
-        files=files,
+        checkpoints=checkpoints,
         scaled=scaled,
     )
 
@@ -147,14 +152,11 @@ def require_comparable(cells: Sequence[Cell]) -> None:
     """
     complete_cells = [cell for cell in cells if not cell.fault]
     require_equal({cell.name: cell.protocol for cell in complete_cells})
-    owners: dict[tuple[str, ...], str] = {}
+    owners: dict[tuple[str, tuple[str, str]], str] = {}
     for cell in complete_cells:
-        assert cell.inputs is not None
-        for trained in cell.inputs.arms:
-            tables = layout.selection_path(trained.arm), layout.decisions_path(trained.arm)
-            checkpoint = (trained.arm.name, *(cell.files[table] for table in tables))
+        for checkpoint in cell.checkpoints.items():
             if (owner := owners.setdefault(checkpoint, cell.name)) != cell.name:
                 raise UserError(
                     f"cells {owner!r} and {cell.name!r} contain the same checkpoint "
-                    f"{trained.arm.name}; use each run in one cell only"
+                    f"{checkpoint[0]}; use each run in one cell only"
                 )

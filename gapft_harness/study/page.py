@@ -65,7 +65,7 @@ def build_page(findings: StudyFindings) -> Page:
     sections.append(_build_cells(findings, pages))
     files = join_tables({name: page.files for name, page in pages.items()})
     title = f"Study {findings.study.name}"
-    return Page("index", title, sections, [*files, _list_files(findings)])
+    return Page("index", title, sections, files)
 
 
 def _join_sections(pages: Mapping[str, Page]) -> Iterator[Section]:
@@ -215,13 +215,3 @@ def _build_cells(findings: StudyFindings, pages: Mapping[str, Page]) -> Section:
     ]
     table = Table("cells", columns, rows, _CELLS_NOTE)
     return Section("Cells", [_PROTOCOL_TEXT, _COMMANDS_TEXT], [table], warnings=warnings)
-
-
-def _list_files(findings: StudyFindings) -> Table:
-    """List the hashes of the tables behind the cells."""
-    rows = [
-        {"cell": cell.name, "file": file, "sha256": digest}
-        for cell in findings.cells
-        for file, digest in cell.files.items()
-    ]
-    return Table("cell_files", [Column(key) for key in ("cell", "file", "sha256")], rows)

@@ -101,7 +101,6 @@ class StudyRecipe(RecipeSection):
         default_factory=dict,
         description="means over cells that a paper prints, by its tables; see "
         "[its section](paper.md#printed-figures)",
-        examples=[{"Table 1": {"gapft minus source.delta": 6.37}}],
     )
     notes: tuple[VisibleText, ...] = Field((), description="remarks shown in the report")
 
@@ -201,7 +200,7 @@ class StudyRecipe(RecipeSection):
         """
         stored = folder / STUDY
         if not stored.exists():
-            expected_names = {RUN_LOCK, f"{RUN_LOCK}soft", f".{STUDY}{PARTIAL}"}
+            expected_names = {RUN_LOCK, f".{STUDY}{PARTIAL}"}
             names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
             if names - expected_names or folder.is_file():
                 raise UserError(

@@ -12,16 +12,10 @@ def choose_device(name: object) -> torch.device:
     """Return the training device, and make it torch's current one.
 
     Raises:
-        UserError: see ``resolve_device``; or the machine has no GPU of this number.
+        UserError: see ``resolve_device``.
     """
     device = resolve_device(name)
     if device.type == "cuda" and device.index is not None:
-        gpu_count = torch.cuda.device_count()
-        if device.index >= gpu_count:
-            raise UserError(
-                f"model.args.device: no GPU {device}; this process sees {gpu_count} GPUs, from "
-                "cuda:0"
-            )
         torch.cuda.set_device(device)  # for code that uses the default device
     return device
 
@@ -32,23 +26,23 @@ def resolve_device(name: object) -> torch.device:
     Training runs on CUDA or CPUs; for any other kind of device, on the CPU.
 
     Raises:
-        UserError: torch does not know the name, or the GPU is missing on this machine.
+        UserError: torch does not know the name, or this process does not see the GPU.
     """
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(str(name))
     except RuntimeError as error:
+        raise UserError(f"model.args.device: unknown device {name!r}: {error}") from error
+    if device.type != "cuda":
+        return torch.device("cpu")
+    count = torch.cuda.device_count()
+    if (device.index or 0) >= count:
         raise UserError(
-            f"model.args.device: unknown device {name!r}; expected cpu, cuda, or cuda:1 for the "
-            "second GPU"
-        ) from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise UserError(
-            f"model.args.device: found {name}, but torch finds no GPU on this machine; set it to "
-            "cpu, or remove it"
+            f"model.args.device: found {name}, but this process sees {count} GPUs; expected cpu, "
+            "cuda, or cuda:1 for the second GPU"
         )
-    return device if device.type == "cuda" else torch.device("cpu")
+    return device
 
 
 def check_dtype(settings: Training, device: torch.device) -> None:

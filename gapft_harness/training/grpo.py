@@ -19,8 +19,8 @@ from trl import GRPOConfig, GRPOTrainer
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.streams import derive_key
-from gapft_harness.core.weights import find_hub_commit, find_weights_folder, weights_hash
-from gapft_harness.hooks.protocols import SearchedPool, TrainingJob
+from gapft_harness.core.weights import find_hub_commit
+from gapft_harness.hooks.protocols import SearchedPool, TrainingJob, Verifier
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.adapter import save_adapter
 from gapft_harness.training.devices import check_dtype, choose_device
@@ -38,13 +38,17 @@ from gapft_harness.training.model import (
     add_lora,
     build_meta_model,
     check_targets,
+    hash_searched_base,
     load_base,
     load_end_token,
     load_tokenizer,
 )
 from gapft_harness.training.plan import budget, build_training_prompt
-from gapft_harness.training.rewards import Rewards, select_reward_verifier
 from gapft_harness.training.tracking import open_tracker
+
+#: Rewards by a verdict's status: 0 for anything that the audit counts as not passed; no reward for
+#: an error.
+REWARD_BY_STATUS: Mapping[str, float] = {"pass": 1.0, "fail": 0.0, "timeout": 0.0}
 
 
 def train_grpo(job: TrainingJob) -> dict[str, Any]:
@@ -74,12 +78,7 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
     check_targets(meta_model, settings)
     if is_larger_than_gpu(meta_model, settings, device):
         raise UserError(f"{job.arm.name}: the trainer grpo needs a base that fits one GPU")
-    base_hash = weights_hash(find_weights_folder(job.model_args))
-    if job.base_sha256 is not None and base_hash != job.base_sha256:
-        raise UserError(
-            f"{job.arm.name}: model {job.model_args['pretrained']} differs from the searched one; "
-            "restore the weights, or start a new run directory"
-        )
+    base_hash = hash_searched_base(job)
     updates = budget(job.examples, settings).steps
     plan = plan_prompts(sorted(searched.states), updates, settings.grpo, job.arm.seed)
     model = add_lora(
@@ -87,14 +86,18 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
         settings,
         derive_key(job.arm.seed, "train/init") >> 33,
     )
-    verifier = select_reward_verifier(searched.verifier, settings.grpo)
+    verifier = searched.verifier
+    if settings.grpo.reward == "permissive":
+        assert verifier.permissive is not None  # checked before the run
+        verifier = verifier.permissive
+    judge: Any = verifier.load()
     with (
         tempfile.TemporaryDirectory() as folder,
-        Rewards(verifier, settings.grpo.reward_seconds) as rewards,
+        judge,
         open_tracker(job) as log_update,
     ):
         trainer = _MaskingTrainer(
-            job, settings, model, plan, rewards,
+            job, settings, model, plan, judge,
             _build_config(job, settings, updates, folder, device), log_update,
         )  # fmt: skip
         trainer.train()
@@ -198,7 +201,7 @@ class _MaskingTrainer(GRPOTrainer):  # type: ignore[misc]
         settings: Training,
         model: Any,
         plan: Sequence[str],
-        rewards: Rewards,
+        judge: Verifier,
         config: Any,
         log_update: Callable[[dict[str, Any], int], None],
     ) -> None:
@@ -207,7 +210,7 @@ class _MaskingTrainer(GRPOTrainer):  # type: ignore[misc]
         assert job.searched is not None
         self.groups: list[Group] = []
         self.update_lines: list[dict[str, Any]] = []
-        self._job, self._grpo, self._rewards = job, settings.grpo, rewards
+        self._job, self._grpo, self._judge = job, settings.grpo, judge
         self._golds = {problem.id: problem.gold for problem in job.searched.problems}
         self._ids = {
             id: list(build_training_prompt(ids, settings))
@@ -237,14 +240,11 @@ class _MaskingTrainer(GRPOTrainer):  # type: ignore[misc]
     def _compute_rewards(
         self, prompts: list[str], completions: list[str], **_: Any
     ) -> list[float | None]:
+        verdicts = self._judge.verify(completions, [self._golds[id] for id in prompts])
+        rewards = [REWARD_BY_STATUS.get(verdict.status) for verdict in verdicts]
         size = self._grpo.group_size
-        self._group_rewards = self._rewards.judge_groups(
-            [
-                (completions[start : start + size], self._golds[prompts[start]])
-                for start in range(0, len(prompts), size)
-            ]
-        )
-        return [reward for group in self._group_rewards for reward in group]
+        self._group_rewards = [rewards[i : i + size] for i in range(0, len(rewards), size)]
+        return rewards
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         """Call TRL's method, then mask flat groups in the loss and its divisor."""
@@ -277,9 +277,8 @@ class _MaskingTrainer(GRPOTrainer):  # type: ignore[misc]
         if facts["unjudged"] / facts["responses"] > self._grpo.max_unjudged:
             raise GapftError(
                 f"{self._job.arm.name}: {facts['unjudged']} of {facts['responses']} responses got "
-                f"no reward by draw {facts['draws']}: the verifier raised or took longer than "
-                f"{self._grpo.reward_seconds:g} s; fix the verifier, or raise "
-                "training.grpo.reward_seconds or training.grpo.max_unjudged"
+                f"no reward by draw {facts['draws']}: the verdict is an error; fix the verifier, "
+                "or raise training.grpo.max_unjudged"
             )
 
 

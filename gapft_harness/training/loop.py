@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import math
-import os
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -51,10 +50,6 @@ class Checkpoint:
         text = json.dumps({**inputs, "device": device.type}, sort_keys=True)
         key = hashlib.sha256(text.encode()).hexdigest()
         return cls(output.with_name(f".{output.name}.checkpoint"), key, every)
-
-    def is_due(self, step: int, steps: int) -> bool:
-        """Return whether the state after a step is to be saved."""
-        return self.every is not None and step % self.every == 0 and step < steps
 
     def save(
         self,
@@ -108,9 +103,7 @@ class Checkpoint:
     def remove(self) -> None:
         """Remove the file, if it exists."""
         self.path.unlink(missing_ok=True)
-        temporary = self.path.with_name(f".{self.path.name}.partial")
-        if os.path.exists(temporary):
-            temporary.unlink()
+        self.path.with_name(f".{self.path.name}.partial").unlink(missing_ok=True)
 
 
 def _select_trainable(model: Any) -> list[tuple[str, torch.nn.Parameter]]:
@@ -205,7 +198,8 @@ def run_steps(
         figures = {"loss": loss, "grad_norm": norm}
         log.append({**figures, **step.to_log_line()})
         log_step({**figures, "learning_rate": step.learning_rate}, step.number)
-        if checkpoint.is_due(step.number, len(steps)):
+        every = checkpoint.every
+        if every is not None and step.number % every == 0 and step.number < len(steps):
             checkpoint.save(model, optimizer, log, read_random_state(device))
         job.progress(step.number, len(steps))
     return log

@@ -13,14 +13,12 @@ from typing import Any
 import torch
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.memory import measure_free_memory
 from gapft_harness.core.records import Budget
 from gapft_harness.core.streams import derive_key
-from gapft_harness.core.weights import find_hub_commit, find_weights_folder, weights_hash
+from gapft_harness.core.weights import find_hub_commit
 from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.adapter import save_adapter
-from gapft_harness.training.attention import describe_attention
 from gapft_harness.training.devices import check_dtype, choose_device
 from gapft_harness.training.kernels import check_kernels, use_kernels
 from gapft_harness.training.ledger import (
@@ -33,7 +31,6 @@ from gapft_harness.training.ledger import (
 from gapft_harness.training.loop import Checkpoint, run_steps
 from gapft_harness.training.memory import (
     MemoryEstimate,
-    check_memory,
     estimate_memory,
     explain_out_of_memory,
     free_gpu_memory,
@@ -46,6 +43,7 @@ from gapft_harness.training.model import (
     check_ids,
     check_targets,
     fuse_lora_layers,
+    hash_searched_base,
     load_base,
     load_end_token,
     remove_lora,
@@ -90,8 +88,7 @@ def train_together(jobs: Sequence[TrainingJob]) -> Iterator[dict[str, Any]]:
 
     Raises:
         UserError: the model is missing or differs from the searched one, the model has no module of
-            a target's name, a sequence is too long, the device does not support the dtype, or
-            memory is too small.
+            a target's name, a sequence is too long, or the device does not support the dtype.
         GapftError: a loss or gradient is not finite, and no folder is written.
         ValueError: the jobs differ in base or settings.
     """
@@ -184,20 +181,11 @@ def _load_model(job: TrainingJob, settings: Training, plans: Sequence[_ArmPlan])
     check_kernels(settings, model_type, device)
     is_head_last = is_output_layer_last(meta_model)
     estimate = estimate_memory(meta_model, settings)
-    used_gpus = [device]
-    if is_spread := is_larger_than_gpu(meta_model, settings, device):
-        if settings.kernels == "fused":
-            raise UserError("training.kernels: fused needs a base that fits one GPU; set plain")
-        used_gpus = [torch.device("cuda", i) for i in range(torch.cuda.device_count())]
-    check_memory(estimate, sum(map(measure_free_memory, used_gpus)), device)
+    is_spread = is_larger_than_gpu(meta_model, settings, device)
+    if is_spread and settings.kernels == "fused":
+        raise UserError("training.kernels: fused needs a base that fits one GPU; set plain")
     model = load_base(job.model_args, settings, "auto" if is_spread else None)
-    base_hash = weights_hash(find_weights_folder(job.model_args))
-    if job.base_sha256 is not None and base_hash != job.base_sha256:
-        raise UserError(
-            f"{job.arm.name}: model {job.model_args['pretrained']} differs from the searched one: "
-            f"its weights' hash is {base_hash[:12]}…, the search's {job.base_sha256[:12]}…. "
-            "Restore the weights, or start a new run directory"
-        )
+    base_hash = hash_searched_base(job)
     with explain_out_of_memory(estimate, job.arm.name, device):
         placed = model if is_spread else model.to(device)
         return _LoadedBase(placed, base_hash, end, device, estimate, is_head_last)
@@ -240,7 +228,7 @@ def _train_arm(
                 **identity,
                 "base_revision": find_hub_commit(job.model_args),
                 **losses,
-                "attention": describe_attention(base.model),
+                "attention": {"implementation": str(base.model.config._attn_implementation)},
             }
             lines = "".join(json.dumps(entry) + "\n" for entry in log)
             facts = save_adapter(job.output, model, facts, {"training_log.jsonl": lines})

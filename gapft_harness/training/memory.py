@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.errors import GapftError
 from gapft_harness.core.memory import measure_free_memory
 from gapft_harness.recipe.sections import Training
 
@@ -69,20 +69,6 @@ def _count_weight_bytes(model: Any, settings: Training) -> int:
     return int(width * sum(parameter.numel() for parameter in model.parameters()))
 
 
-def check_memory(estimate: MemoryEstimate, free: int, device: torch.device) -> None:
-    """Reject a training that cannot fit.
-
-    Raises:
-        UserError: weights, adapter and optimizer exceed the free memory.
-    """
-    if estimate.total > free:
-        raise UserError(
-            f"training needs {estimate}, but {device} has {free / _GB:.3g} GB free; set "
-            "training.dtype: bfloat16, lower training.rank or executor.workers, or use several "
-            "GPUs for each worker"
-        )
-
-
 def is_larger_than_gpu(model: Any, settings: Training, device: torch.device) -> bool:
     """Return whether a base exceeds its GPU, and this process sees further ones.
 
@@ -110,8 +96,8 @@ def explain_out_of_memory(
     except torch.OutOfMemoryError as error:
         raise GapftError(
             f"{arm}: {device} ran out of memory, of which training holds {estimate}; lower "
-            "training.micro_batch (with padding_free: training.max_tokens), or set "
-            "training.gradient_checkpointing: true"
+            "training.micro_batch (with padding_free: training.max_tokens) or executor.workers, or "
+            "set training.gradient_checkpointing: true"
         ) from error
 
 

@@ -14,6 +14,8 @@ import torch
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.progress_bars import hide_progress_bars
 from gapft_harness.core.turn_end import check_vocabulary, find_end_token
+from gapft_harness.core.weights import find_weights_folder, weights_hash
+from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.attention import SEGMENTS, register_segments
 
@@ -46,6 +48,22 @@ def load_base(
     # caches are for generation; off, to avoid a warning in training
     model.config.use_cache = False
     return model
+
+
+def hash_searched_base(job: TrainingJob) -> str:
+    """Hash the weights of a job's base.
+
+    Raises:
+        UserError: they differ from those of the search.
+    """
+    base_hash = weights_hash(find_weights_folder(job.model_args))
+    if job.base_sha256 is not None and base_hash != job.base_sha256:
+        raise UserError(
+            f"{job.arm.name}: model {job.model_args['pretrained']} differs from the searched one: "
+            f"its weights' hash is {base_hash[:12]}…, the search's {job.base_sha256[:12]}…. "
+            "Restore the weights, or start a new run directory"
+        )
+    return base_hash
 
 
 def build_meta_model(model_args: Mapping[str, Any], settings: Training) -> Any:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import reprlib
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Self
+
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.json_values import find_json_fault
 from gapft_harness.core.records import Gold
+from gapft_harness.core.validation import describe_fault
 from gapft_harness.sandbox import Program, Test
 from gapft_harness.sandbox.comparison import parse_expected_value, parse_test_arguments
 from gapft_harness.sandbox.records import Kind
 from gapft_harness.sandbox.values import MAX_DEPTH
-from gapft_harness.verification.packed_tests import (
-    decode_tests,
-)
+from gapft_harness.verification.packed_tests import decode_tests
 
 # Possessive, because a line may have any length and must be read only once. An opening fence is
 # parsed once too, and later lines are compared with the result.
@@ -114,41 +119,49 @@ class Suite:
         return Program(source, self.kind, self.function)
 
 
-def check_preload(names: Sequence[str]) -> tuple[str, ...]:
-    """Check the modules that programs may import in addition to the standard library.
+class _GoldTest(BaseModel):
+    """A test of a gold; ``expected`` may also be called ``output``, as in LiveCodeBench."""
 
-    Args:
-        names: names of modules, such as ``numpy``.
+    model_config = ConfigDict(extra="forbid")
 
-    Returns:
-        The names, for ``Sandbox``.
+    input: str
+    expected: str = Field(validation_alias=AliasChoices("expected", "output"))
 
-    Raises:
-        UserError: a module is not installed.
+
+class _ProgramGold(BaseModel):
+    """The gold of a programming problem.
+
+    Attributes:
+        kind: see ``Suite``.
+        function: see ``Suite``.
+        tests: the tests.
+        public: the number of tests, from the first, that are public; missing (-1): all.
+        hidden: further, hidden tests in LiveCodeBench's packed form, which keeps a gold small.
     """
-    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-        raise UserError(f"preload: found {names!r:.60}, expected a list of module names")
-    for name in names:
-        try:
-            spec = importlib.util.find_spec(name)
-        except (ImportError, ValueError):
-            spec = None
-        if spec is None:
-            raise UserError(
-                f"preload: the module {name!r} is not installed; install it, or remove it from "
-                "the list"
-            )
-    return tuple(names)
+
+    model_config = ConfigDict(extra="forbid")
+
+    kind: Kind
+    function: str | None = None
+    tests: tuple[_GoldTest, ...]
+    public: int = Field(-1, strict=True, ge=0)
+    hidden: str | None = None
+
+    @model_validator(mode="after")
+    def _check_keys(self) -> Self:
+        has_name = self.function is not None and self.function.isidentifier()
+        if has_name != (self.kind == "function") or not (has_name or self.function is None):
+            raise ValueError("expected a function's name with kind function, null with kind stdin")
+        if self.public > len(self.tests):
+            raise ValueError(f"expected public from 0 to {len(self.tests)}")
+        return self
 
 
 def read_suite(gold: Gold, *, packed: bool = True) -> Suite:
     """Read the gold of a programming problem.
 
     Args:
-        gold: ``{"kind": "stdin" | "function", "function": name or null, "tests": [{"input": ...,
-            "expected": ...}], "public": n, "hidden": text or null}``. The first ``public`` tests
-            (by default all) are public. ``hidden`` contains additional hidden tests in
-            LiveCodeBench's packed form, which keeps a gold small.
+        gold: an object with the keys of ``_ProgramGold``.
         packed: whether to decode ``hidden``. It is false between attempts of an episode, since
             decoding is slow and only public tests are run then.
 
@@ -157,88 +170,43 @@ def read_suite(gold: Gold, *, packed: bool = True) -> Suite:
             or there is no test.
     """
     where = "the gold of a programming problem"
-    if not isinstance(gold, Mapping):
-        raise UserError(f"{where} is {type(gold).__name__}, expected an object with kind and tests")
-    if unknown := sorted(set(gold) - {"kind", "function", "tests", "public", "hidden"}):
-        raise UserError(f"{where}: unknown field {unknown[0]!r}")
-    kind, function = gold.get("kind"), gold.get("function")
-    if kind not in ("stdin", "function"):
-        raise UserError(f"{where}: kind is {kind!r:.40}, expected stdin or function")
-    has_name = isinstance(function, str) and function.isidentifier()
-    if has_name != (kind == "function") or not (has_name or function is None):
-        raise UserError(
-            f"{where}: function is {function!r:.40} with kind {kind}; expected a name with kind "
-            "function, and null with kind stdin"
-        )
-    plain_tests = gold.get("tests")
-    if not isinstance(plain_tests, list | tuple):
-        raise UserError(f"{where}: tests is {type(plain_tests).__name__}, expected a list")
-    tests = [read_test(test, f"{where}: test {n}") for n, test in enumerate(plain_tests, start=1)]
-    public = gold.get("public", len(tests))
-    if isinstance(public, bool) or not isinstance(public, int) or not 0 <= public <= len(tests):
-        raise UserError(f"{where}: public is {public!r:.40}, expected 0 to {len(tests)}")
-    hidden = gold.get("hidden")
-    if not isinstance(hidden, str | None):
-        raise UserError(f"{where}: hidden is {type(hidden).__name__}, expected text or null")
-    if isinstance(hidden, str) and packed:
-        expected = "stdin" if kind == "stdin" else "functional"
-        for test in decode_tests(hidden, f"{where}, hidden"):
+    try:
+        read = _ProgramGold.model_validate(gold)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        raise UserError(f"{where}: {describe_fault(fault, fault['loc'])}") from error
+    tests = [Test(test.input, test.expected) for test in read.tests]
+    public = len(tests) if read.public < 0 else read.public
+    if read.hidden is not None and packed:
+        expected = "stdin" if read.kind == "stdin" else "functional"
+        for test in decode_tests(read.hidden, f"{where}, hidden"):
             if test.testtype != expected:
                 raise UserError(
                     f"{where}: hidden contains {test.testtype} tests, expected {expected} tests "
-                    f"for kind {kind}"
+                    f"for kind {read.kind}"
                 )
             tests.append(Test(test.input, test.output))
-    if not tests and (packed or hidden is None):
+    if not tests and (packed or read.hidden is None):
         raise UserError(f"{where}: there are no tests, so every program would pass")
-    return Suite(kind, function, tuple(tests), public)
-
-
-def read_test(test: Any, where: str) -> Test:
-    """Read a test of a gold: an object with the texts ``input`` and ``expected``.
-
-    ``expected`` may also be called ``output``, as in LiveCodeBench.
-
-    Raises:
-        UserError: the value is not such an object; the message begins with ``where``.
-    """
-    fields = test if isinstance(test, Mapping) else {}
-    for word in ("expected", "output"):
-        if fields.keys() == {"input", word}:
-            test_input, expected = fields["input"], fields[word]
-            if isinstance(test_input, str) and isinstance(expected, str):
-                return Test(test_input, expected)
-    raise UserError(
-        f"{where} is {reprlib.repr(test):.60}; expected an object with the texts input and "
-        "expected (and nothing else)"
-    )
-
-
-def check_call(test: Test, where: str) -> None:
-    """Check that a function's test is a valid call, so that a program can pass it.
-
-    Raises:
-        UserError: a line of its input or its expected value is not JSON, or is nested too deeply;
-            the message begins with ``where``.
-    """
-    try:
-        values = (*parse_test_arguments(test.input), parse_expected_value(test.expected))
-    except UserError as error:
-        raise UserError(f"{where}: {error}") from error
-    for value in values:
-        if fault := find_json_fault(value, max_depth=MAX_DEPTH, long_integers=True):
-            raise UserError(f"{where}: its JSON {fault}")
+    return Suite(read.kind, read.function, tuple(tests), public)
 
 
 def check_calls(suite: Suite) -> None:
-    """Check that every test of a suite of functions can be called (``check_call``).
+    """Check that every test of a function is a valid call, so that a program can pass it.
 
     Args:
         suite: the tests; those of kind ``stdin`` are not checked.
 
     Raises:
-        UserError: a test is not a valid call; the message names the test.
+        UserError: a line of an input or an expected value is not JSON, or is nested too deeply; the
+            message names the test.
     """
-    if suite.kind == "function":
-        for number, test in enumerate(suite.tests, start=1):
-            check_call(test, f"test {number} of {len(suite.tests)}")
+    for number, test in enumerate(suite.tests if suite.kind == "function" else (), start=1):
+        where = f"test {number} of {len(suite.tests)}"
+        try:
+            values = (*parse_test_arguments(test.input), parse_expected_value(test.expected))
+        except UserError as error:
+            raise UserError(f"{where}: {error}") from error
+        for value in values:
+            if fault := find_json_fault(value, max_depth=MAX_DEPTH, long_integers=True):
+                raise UserError(f"{where}: its JSON {fault}")

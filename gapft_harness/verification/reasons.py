@@ -29,7 +29,7 @@ Kind = tuple[str, str]
 def classify_reason(verdict: Verdict) -> Kind:
     """Return a verdict's status, and its reason without the parts that vary between responses.
 
-    >>> kind_of(Verdict("fail", "wrong answer on hidden test 3 of 12"))
+    >>> classify_reason(Verdict("fail", "wrong answer on hidden test 3 of 12"))
     ('fail', 'wrong answer on hidden test … of …')
     """
     text = _VARIABLE_PART.sub(

@@ -21,9 +21,6 @@ from gapft_harness.verification.mathematics.notation import tidy_answer
 from gapft_harness.verification.mathematics.responses import find_boxed_answer, find_written_answer
 from gapft_harness.verification.pool import Outcome
 
-#: A verdict with the answer that was judged, if any.
-Judgement = tuple[Verdict, str | None]
-
 _INTEGER = re.compile(r"(-?)([0-9]+)")
 _MAX_SHOWN = 60
 #: Incremented when the comparison of any two answers changes, to explain verdicts that differ.
@@ -72,34 +69,28 @@ class BoxedMath(Closing):
 
     def verify(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
         """Judge each response; ``golds`` are LaTeX answers (or numbers), not boxes."""
-        return [verdict for verdict, _ in self.verify_with_answers(responses, golds)]
-
-    def verify_with_answers(
-        self, responses: Sequence[str], golds: Sequence[Gold]
-    ) -> list[Judgement]:
-        """Return the verdict and the answer of each response; read each response once."""
-        judgements: dict[int, Judgement] = {}
+        verdicts: dict[int, Verdict] = {}
         open_pairs: dict[int, tuple[str, str]] = {}
         for i, (response, gold) in enumerate(zip(responses, golds, strict=True)):
             if fault := self.check_gold(gold):
-                judgements[i] = Verdict("error", fault), None
+                verdicts[i] = Verdict("error", fault)
                 continue
             answer = self.answer(response)
             if answer is None:
-                judgements[i] = Verdict("fail", self.describe_missing(response)), None
+                verdicts[i] = Verdict("fail", self.describe_missing(response))
                 continue
             gold_answer = self.find_gold_answer(gold)
             verdict = compare_directly(gold_answer, answer)
             if verdict:
-                judgements[i] = verdict, answer
+                verdicts[i] = verdict
             else:
                 open_pairs[i] = gold_answer, answer
         # Many responses have the same answer: compare it with the gold once.
         pairs = sorted(set(open_pairs.values()))
         outcomes = dict(zip(pairs, self._pool.map(pairs), strict=True))
         for i, pair in open_pairs.items():
-            judgements[i] = _make_verdict(outcomes[pair], pair[1]), pair[1]
-        return [judgements[i] for i in range(len(responses))]
+            verdicts[i] = _make_verdict(outcomes[pair], pair[1])
+        return [verdicts[i] for i in range(len(responses))]
 
     def check_gold(self, gold: Gold) -> str:
         """Describe the fault of a gold answer; return ``""`` if it is valid."""

@@ -96,31 +96,24 @@ class OptionLetter:
         Each gold is ``{"answer": "B", "options": [texts]}`` or the bare letter. A gold that is not
         an option gets an ``error`` verdict.
         """
-        return [verdict for verdict, _ in self.verify_with_answers(responses, golds)]
-
-    def verify_with_answers(
-        self, responses: Sequence[str], golds: Sequence[Gold]
-    ) -> list[tuple[Verdict, str | None]]:
-        """Return the results of ``verify`` and ``answer``, reading each response once."""
         choices = {id(gold): read_gold(gold) for gold in golds}
-        results = []
+        verdicts = []
         for response, gold in zip(responses, golds, strict=True):
             choice = choices[id(gold)]
-            read = self._read(response, _find_options(choice))
             if isinstance(choice, str):
-                verdict = Verdict("error", choice)
+                verdicts.append(Verdict("error", choice))
             elif self.rule == "permissive" and not choice.options:
-                verdict = Verdict("error", _NEEDS_TEXTS)
+                verdicts.append(Verdict("error", _NEEDS_TEXTS))
             else:
-                verdict = _compare(read, choice)
-            results.append((verdict, read.letter))
-        return results
+                read = self._read(response, _find_options(choice))
+                verdicts.append(_compare(read, choice))
+        return verdicts
 
     def check_gold(self, gold: Gold) -> str:
         """Describe the fault of a gold answer under this rule; return ``""`` if it is valid."""
         choice = read_gold(gold)
         if isinstance(choice, str):
-            return f"{choice}; expected a letter from A to {_find_allowed_letter(gold)}"
+            return choice
         return _NEEDS_TEXTS if self.rule == "permissive" and not choice.options else ""
 
     def answer(self, text: str, gold: Gold = None) -> str | None:
@@ -173,13 +166,6 @@ def read_gold(gold: Gold) -> Choice | str:
             f"the gold answer {answer} is not an option; the options are A to {choice.last_letter}"
         )
     return choice
-
-
-def _find_allowed_letter(gold: Gold) -> str:
-    """Return the last letter that the gold's options allow, if they can be read; else Z."""
-    texts = gold.get("options") if isinstance(gold, Mapping) else None
-    count = len(texts) if isinstance(texts, list | tuple) else 0
-    return chr(ord("A") + count - 1) if 1 <= count <= 26 else "Z"
 
 
 def _find_last_letter(options: Sequence[str]) -> str:

@@ -38,10 +38,7 @@ def test_power_matches_hand_calculation() -> None:
     assert needed == pytest.approx(items, rel=1e-5)
     three = find_detectable_effect(seeds=3, items=items, discordance=pi)
     as_items = find_detectable_effect(seeds=1, items=3 * items, discordance=pi)
-    assert three == pytest.approx(as_items), "apart from what is shared, a seed is as good as items"
-    assert find_detectable_effect(seeds=3, items=items, discordance=pi, shared=1) == pytest.approx(
-        effect
-    )
+    assert three == pytest.approx(as_items), "a seed is as good as items"
     assert find_detectable_effect(seeds=1, items=5, discordance=0.2) is None
     assert compute_power(three, seeds=3, items=items, discordance=pi) == pytest.approx(
         0.8, abs=1e-6
@@ -52,17 +49,15 @@ def test_power_matches_hand_calculation() -> None:
         compute_power(0.3, seeds=1, items=10, discordance=0.2)
 
 
-def test_seeds_average_out_unshared_differences() -> None:
-    """Differences of +1, 0, -1: shared by all seeds on some items, independent on others."""
-    items, pi, shared, seeds = 400, 0.25, 0.4, 4
-    effect = find_detectable_effect(seeds=seeds, items=items, discordance=pi, shared=shared)
+def test_seeds_average_out_their_differences() -> None:
+    """Differences of +1, 0, -1, independent under every seed."""
+    items, pi, seeds = 400, 0.25, 4
+    effect = find_detectable_effect(seeds=seeds, items=items, discordance=pi)
     assert effect is not None
     rng = np.random.default_rng(3)
     signs = [1, -1, 0]
     chance = [(pi + effect) / 2, (pi - effect) / 2, 1 - pi]
-    fixed = rng.choice(signs, (1500, items, 1), p=chance)
-    independent = rng.choice(signs, (1500, items, seeds), p=chance)
-    d = np.where(rng.random((1500, items, 1)) < shared, fixed, independent).mean(axis=2)
+    d = rng.choice(signs, (1500, items, seeds), p=chance).mean(axis=2)
     z = d.mean(axis=1) / (d.std(axis=1, ddof=1) / math.sqrt(items))
     assert np.mean(z > 1.96) == pytest.approx(0.8, abs=0.05)
 

@@ -1,6 +1,6 @@
-"""An example of a packaged plugin: a selector, a verifier and a report section."""
+"""An example of a packaged plugin: a selector and a verifier."""
 
-from gapft_harness.api import Column, Table, Verdict, hookimpl
+from gapft_harness.api import Verdict, hookimpl
 
 
 def hardest_recovered(pool, n, rng):
@@ -26,12 +26,6 @@ class EndsWith:
         ]
 
 
-def count_conditions(results):
-    """Return the tables of the report section."""
-    rows = [{"compared": len(results["conditions"]) - 1}]  # without the source
-    return [Table("thanks", [Column("compared", "conditions compared", "count")], rows)]
-
-
 @hookimpl
 def register_selectors(register):
     """Register the selector."""
@@ -42,9 +36,3 @@ def register_selectors(register):
 def register_verifiers(register):
     """Register the verifier."""
     register("ends_with", EndsWith)
-
-
-@hookimpl
-def register_report_sections(register):
-    """Register the report section."""
-    register("example_section", count_conditions)

@@ -16,7 +16,7 @@ from gapft_harness.analysis.power import find_detectable_effect
 from gapft_harness.analysis.redistribution import NO_ANSWER
 from gapft_harness.cli.main import app
 from gapft_harness.gap.page import build_run_page
-from gapft_harness.gap.prospects import Advice, Plan, advise
+from gapft_harness.gap.prospects import Advice, advise
 from gapft_harness.gap.searched import SearchedRun
 from gapft_harness.outcomes.searches import Endings, SearchFindings, compute_search
 from gapft_harness.outcomes.verdicts import Verdicts
@@ -111,12 +111,12 @@ def compute_split_findings(run: SearchedRun) -> dict[str, SearchFindings]:
     }
 
 
-def get_advice(run: SearchedRun, **choice: object) -> Advice:
-    return advise(Plan(**choice), compute_split_findings(run), len(run.recipe["seeds"]))  # type: ignore[arg-type]
+def get_advice(run: SearchedRun) -> Advice:
+    return advise(compute_split_findings(run), len(run.recipe["seeds"]))
 
 
-def build_page(run: SearchedRun, **choice: object) -> Page:
-    return build_run_page(run, compute_split_findings(run), get_advice(run, **choice))
+def build_page(run: SearchedRun) -> Page:
+    return build_run_page(run, compute_split_findings(run), get_advice(run))
 
 
 def build_case(problems: int, recovered: int, solved: int) -> SearchedRun:
@@ -167,8 +167,10 @@ def test_no_advice_on_cut_or_unreadable_responses(endings: Endings, part: str) -
 
 
 def test_nothing_to_train_on() -> None:
-    none = build_run(pool=build_split([0] * 40, np.zeros((40, 8))))
-    assert get_advice(none, items=40).answer == "too small a gain"
+    run = build_case(1367, 362, 688)
+    assert get_advice(run).answer == "worth training"
+    none = build_run(pool=build_split([0] * 40, np.zeros((40, 8))), audit=run.splits["audit"])
+    assert get_advice(none).answer == "too small a gain"
 
 
 def test_intervals_have_a_width_without_variation() -> None:
@@ -197,12 +199,11 @@ def test_votes_need_answers_of_all_samples() -> None:
         assert "no answer was extracted" in page.to_json()
 
 
-def test_requires_audit_size_without_audit() -> None:
+def test_no_advice_without_audit() -> None:
     """The pool's size does not replace the audit's: 2,000 items show more than 300."""
     alone = build_run(pool=draw_split(2000, 0.1))
     assert get_advice(alone).answer == "no advice"
-    assert "--items" in build_page(alone).to_markdown()
-    assert get_advice(alone, items=100).answer != get_advice(alone, items=30_000).answer
+    assert "No audit was searched" in build_page(alone).to_markdown()
 
 
 def test_result_keys_are_documented(run: Path, tmp_path: Path) -> None:

@@ -172,13 +172,6 @@ def last(passing):
     return max(passing, key=lambda response: response.index)
 '''
 
-_SECTION = '''
-
-def render(results):
-    """Add a remark to the report."""
-    return [Table("remark", [Column("remark", "remark")], [{"remark": "A remark."}])]
-'''
-
 _EXECUTOR = '''
 import importlib
 
@@ -212,7 +205,6 @@ PLUGINS = {
     ),
     "selector/selector.py": build_plugin(_SELECTOR, selectors=['"own", own']),
     "rule/rule.py": build_plugin(_RULE, response_rules=['"last", last']),
-    "section/section.py": build_plugin(_SECTION, report_sections=['"remark", render']),
     "executor/executor.py": build_plugin(
         _EXECUTOR, executors=['"here", lambda settings, plugins: InProcess()']
     ),

@@ -162,9 +162,6 @@ COMPONENTS = {
         "executor.name=mine",
         return_each("None", "[]", "[None] * len(jobs)", "[{}] * (len(jobs) + 1)"),
     ),
-    "report section": Component(
-        "def made(results):\n    BODY\n", "", return_each("None", "b'text'", "chr(0xD800)")
-    ),
     "experiment": Component(
         build_class("__init__(self)", base="(Experiment)") + EXPERIMENT,
         "experiments={mine: {}}",

@@ -125,7 +125,7 @@ def edit_without_effect(folder: Path) -> None:
     """Add comments to files that no response, verdict or adapter depends on, and reword a gold."""
     task = folder / "tasks/letters.yaml"
     task.write_text(task.read_text().replace("{{answer}}", "{{answer or 'a'}}"))
-    plugins = [f"{name}/{name}.py" for name in ("selector", "rule", "executor", "section")]
+    plugins = [f"{name}/{name}.py" for name in ("selector", "rule", "executor")]
     for file in ("tasks/letters.yaml", "recipe.yaml", *plugins):
         (folder / file).write_text((folder / file).read_text() + "# a comment\n")
 

@@ -49,11 +49,15 @@ import fcntl
 import os
 
 
-def refuse(*arguments, **options):
-    raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+def refuse(number):
+    def raise_error(*arguments, **options):
+        raise OSError(number, os.strerror(number))
+
+    return raise_error
 
 
-fcntl.flock = fcntl.lockf = os.link = refuse
+fcntl.flock = fcntl.lockf = refuse(errno.ENOSYS)
+os.link = refuse(errno.EOPNOTSUPP)
 """
 
 

@@ -208,13 +208,6 @@ def test_too_long_prompt_fails_alone(server: ToyServer, status: int, message: st
     assert generate(sampler) == [beyond_context(REQUESTS[0]), *whole[1:]]
 
 
-def test_too_many_new_tokens_are_a_mistake(server: ToyServer) -> None:
-    sampler = open_sampler(server)
-    server.behaviour.context = SAMPLED.max_gen_toks
-    with pytest.raises(UserError, match=r"search\.max_gen_toks"):
-        generate(sampler)
-
-
 def test_half_surrogate_in_a_response_is_replaced(server: ToyServer) -> None:
     sampler = open_sampler(server)
     server.behaviour.faults.append(toy_server.end_with_half_surrogate)
@@ -319,20 +312,11 @@ def test_server_of_this_machine_is_asked_directly(
     assert generate(open_sampler(server, base_url=server.url().replace("127.0.0.1", "localhost")))
 
 
-@pytest.mark.parametrize(
-    ("name", "proxy", "culprit"),
-    [
-        ("HTTP_PROXY", "http://user:secret@127.0.0.1:9", "127.0.0.1:9"),
-        ("HTTP_PROXY", "socks5://user:secret@127.0.0.1:9", "socks5://127.0.0.1:9"),
-        ("HTTPS_PROXY", "PROXY", "proxy"),
-    ],
-)
-def test_unusable_proxy_is_named_without_its_password(
-    server: ToyServer, environment: pytest.MonkeyPatch, name: str, proxy: str, culprit: str
+@pytest.mark.parametrize("proxy", ["http://user:secret@127.0.0.1:9", "socks5://user:secret@here:9"])
+def test_unusable_proxy_is_refused_without_its_password(
+    server: ToyServer, environment: pytest.MonkeyPatch, proxy: str
 ) -> None:
-    environment.setenv(name, proxy.replace("PROXY", server.url("/")))
-    url = ELSEWHERE if name == "HTTP_PROXY" else ELSEWHERE.replace("http", "https")
-    with pytest.raises(UserError) as refused:
-        open_sampler(server, base_url=url)
-    assert culprit in str(refused.value)
+    environment.setenv("HTTP_PROXY", proxy)
+    with pytest.raises(UserError, match=r"model\.example") as refused:
+        open_sampler(server, base_url=ELSEWHERE)
     assert "secret" not in str(refused.value)

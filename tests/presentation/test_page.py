@@ -119,7 +119,7 @@ def test_formats_values(value: object, format: str, expected: str) -> None:
 
 def test_figures_are_reproducible_and_name_their_lines() -> None:
     curve = {k: Estimate(k / 10, k / 10 - 0.05, k / 10 + 0.05) for k in range(1, 9)}
-    drawings = [lines({"$x$": curve}, "k", {"greedy": Estimate(0.3, 0.2, 0.4)}) for _ in "ab"]
+    drawings = [lines("$x$", curve, "k", {"greedy": Estimate(0.3, 0.2, 0.4)}) for _ in "ab"]
     assert drawings[0] == drawings[1]
     assert drawings[0].startswith("<?xml")
 

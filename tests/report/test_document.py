@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -361,17 +359,3 @@ def test_published_decode_is_compared_in_conditions() -> None:
     row = find_row(results["paper"], figure="pass_at_1")
     gapft = find_row(results["conditions"], condition="gapft")
     assert row["here"] == pytest.approx(100 * gapft["pass_at_1"])
-
-
-def test_documented_section_works() -> None:
-    docs = Path(__file__).parents[2] / "docs" / "report.md"
-    code = re.findall(r"```python\n(.*?)```", docs.read_text("utf-8"), re.S)[0]
-    names: dict[str, Any] = {}
-    sections: dict[str, Any] = {}
-    exec(code, names)
-    names["register_report_sections"](sections.__setitem__)
-    inputs = planted.build_inputs(sizes=SMALL)
-    page = build_page(inputs, compute_findings(inputs), sections)
-    rates = [row["rho_G"] for row in page.list_results()["regressions"]]
-    assert rates == sorted(rates)
-    assert len(rates) == len(inputs.conditions)

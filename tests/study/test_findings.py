@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from gapft_harness.core.errors import UserError
 from gapft_harness.report.findings.computation import compute_findings
 from gapft_harness.report.reading.inputs import ReportInputs
-from gapft_harness.run_directory import layout
 from gapft_harness.study.cells import Cell
 from gapft_harness.study.findings import StudyFindings, compute_study
 from gapft_harness.study.protocol import select_audit_protocol, select_task_protocol
@@ -26,11 +25,10 @@ from tests.study.planted_cells import build_cell
 
 
 def build_planted_cell(name: str, inputs: ReportInputs) -> Cell:
-    """Build a complete cell whose files have a hash of their own."""
-    tables = (layout.selection_path, layout.decisions_path)
-    files = {table(arm.arm): f"{name} {arm.arm.name}" for arm in inputs.arms for table in tables}
+    """Build a complete cell whose checkpoints have hashes of their own."""
+    checkpoints = {arm.arm.name: (f"{name} selection", "decisions") for arm in inputs.arms}
     protocol = select_task_protocol(inputs.task) | select_audit_protocol(inputs)
-    return Cell(name, Path(name), protocol=protocol, inputs=inputs, files=files)
+    return Cell(name, Path(name), protocol=protocol, inputs=inputs, checkpoints=checkpoints)
 
 
 def compute(cells: Sequence[Cell], **changes: Any) -> StudyFindings:

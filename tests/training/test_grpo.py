@@ -40,10 +40,9 @@ SMALL = [
     *("--set", f"training.grpo.prompts_per_update={PROMPTS}"),
 ]
 
-#: The audit's verifier is unchanged; the reward's verifier raises on one text, hangs on another.
+#: The audit's verifier is unchanged; the reward's verifier cannot judge some texts.
 MOODY = build_plugin(
     """
-import time
 from functools import partial
 
 
@@ -53,12 +52,9 @@ class Moody:
         self.close = self._math.close
 
     def verify(self, responses, golds):
-        for text in responses:
-            if "{first}" in text:
-                raise RuntimeError("in a mood")
-            if "{second}" in text:
-                time.sleep(60)
-        return self._math.verify(responses, golds)
+        verdicts = self._math.verify(responses, golds)
+        pairs = zip(responses, verdicts, strict=True)
+        return [Verdict("error", "in a mood") if "=" in text else v for text, v in pairs]
 """,
     verifiers=[
         '"calm", partial(load_verifier, "boxed_math"), permissive=lambda params: ("moody", params)',
@@ -231,11 +227,10 @@ def test_counts_updates_of_flat_groups(searched_run: Path, tmp_path: Path) -> No
 
 
 def test_counts_failing_rewards(tmp_path: Path) -> None:
-    (tmp_path / "moody.py").write_text(MOODY.format(first="=", second="no such text"))
+    (tmp_path / "moody.py").write_text(MOODY)
     common = [
         *("run", "controls/online", "--run-dir", "run", *SMALL, "--plugin", "moody.py"),
         *("--set", "verifier.name=calm", "--condition", "grpo_all", "--set", "experiments={}"),
-        *("--set", "training.grpo.reward_seconds=2"),
     ]
     done = gapft(*common, cwd=tmp_path)
     assert done.returncode == 1
@@ -246,22 +241,6 @@ def test_counts_failing_rewards(tmp_path: Path) -> None:
     assert 0 < rewards.count(None) < len(rewards)
     facts = json.loads((tmp_path / "run/adapters/grpo_all-seed13/training.json").read_text())
     assert facts["unjudged"] == rewards.count(None)
-
-
-def test_hanging_verifier_is_stopped(tmp_path: Path) -> None:
-    from functools import partial
-
-    from gapft_harness.hooks.protocols import TaskVerifier
-    from gapft_harness.training.rewards import Rewards
-
-    plugin = tmp_path / "moody.py"
-    plugin.write_text(MOODY.format(first="oops", second="zzz"))
-    load = partial(load_plugins([str(plugin)]).create_verifier, "moody", {})
-    verifier = TaskVerifier("moody", {}, load, files=[str(plugin)])
-    with Rewards(verifier, seconds=1.0) as rewards:
-        right, wrong = "\\boxed{7}", "\\boxed{8}"
-        judged = rewards.judge_groups([([right, "zzz", "oops", wrong], "7"), ([wrong, right], "8")])
-    assert judged == [[1.0, None, None, 0.0], [1.0, 0.0]]
 
 
 def test_rejects_verifier_without_permissive_rule(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -23,15 +23,11 @@ from gapft_harness.cli.options import (
 )
 from gapft_harness.core.errors import UserError, unknown_value_error
 
-if TYPE_CHECKING:
-    from gapft_harness.gap.prospects import Plan
-
 EXAMPLE = "gapft gap gapft_demo --model hf --model-args pretrained=MODEL --limit 50"
 #: The recorded model of a sampler that loads none.
 _NO_MODEL = "(none)"
 #: The folder inside the search's folder for the files that this command writes.
 _GAP_FOLDER = "gap"
-_PLAN = "Will it pay to train?"
 
 
 def command(
@@ -78,39 +74,6 @@ def command(
             parser=parse_folder,
         ),
     ] = None,
-    training_seeds: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="Default: those of the recipe.", min=1, rich_help_panel=_PLAN
-        ),
-    ] = None,
-    items: Annotated[
-        int | None,
-        typer.Option(
-            metavar="M",
-            help="Audit items; default: those of the search.",
-            min=1,
-            rich_help_panel=_PLAN,
-        ),
-    ] = None,
-    discordance: Annotated[
-        str,
-        typer.Option(
-            metavar="SHARE",
-            help="Share of items in which two trained models differ, e.g. 0.1 or 71/500.",
-            rich_help_panel=_PLAN,
-        ),
-    ] = "331/1367",
-    shared: Annotated[
-        float,
-        typer.Option(
-            metavar="SHARE",
-            help="Share of the variance of these differences that is common to all seeds.",
-            min=0,
-            max=1,
-            rich_help_panel=_PLAN,
-        ),
-    ] = 0.0,
     form: Format = "terminal",
     overrides: Set = [],
     plugin: PluginFile = [],
@@ -118,13 +81,11 @@ def command(
 ) -> None:
     """Measure the gap between Pass@K and Pass@1 of a task or a run, and what training can gain."""
     from gapft_harness.cli.runs import is_run
-    from gapft_harness.gap.prospects import Plan
 
-    plan = Plan(training_seeds, items, _parse_share(discordance), shared)
     if target is not None and is_run(target):
         if k is not None:
             raise UserError(f"--k {k}: {target} has been searched with its own K; leave --k out")
-        _measure_run(target, plan, out, form)
+        _measure_run(target, out, form)
         return
     if target and task:
         raise UserError(f"{target}, --task {task}: expected one task; leave one out")
@@ -153,7 +114,7 @@ def command(
         splits=[split],
         alone=True,
     )
-    _measure_task(choice, out or Path("gaps", Path(task).stem), split, include_path, plan, form)
+    _measure_task(choice, out or Path("gaps", Path(task).stem), split, include_path, form)
 
 
 def _measure_task(
@@ -161,7 +122,6 @@ def _measure_task(
     path: Path,
     split: str,
     include_path: Sequence[str],
-    plan: Plan,
     form: Form,
 ) -> None:
     from gapft_harness.cli.display import print_page
@@ -186,7 +146,7 @@ def _measure_task(
             for name, verdicts in measured.verdicts.items()
         }
         first_findings = {split: next(iter(findings.values()))}
-        advice = advise(plan, first_findings, len(run.recipe.seeds))
+        advice = advise(first_findings, len(run.recipe.seeds))
         page = build_task_page(measured, findings, advice)
         page.write(folder)
     print_page(
@@ -198,7 +158,7 @@ def _measure_task(
     )
 
 
-def _measure_run(place: str, plan: Plan, out: Path | None, form: Form) -> None:
+def _measure_run(place: str, out: Path | None, form: Form) -> None:
     """Print the gap of a run's search without changing the run."""
     from gapft_harness.cli.display import print_page
     from gapft_harness.core.files import require_folder
@@ -214,21 +174,9 @@ def _measure_run(place: str, plan: Plan, out: Path | None, form: Form) -> None:
         split: compute_search(verdicts, run.endings.get(split))
         for split, verdicts in run.splits.items()
     }
-    page = build_run_page(run, findings, advise(plan, findings, len(run.recipe["seeds"])))
+    page = build_run_page(run, findings, advise(findings, len(run.recipe["seeds"])))
     lines = []
     if out is not None:
         page.write(out)
         lines = [f"written: {out / 'gap.html'}, gap.md, results.json, tables/, figures/"]
     print_page(page, *lines, form=form)
-
-
-def _parse_share(text: str) -> float:
-    """Parse a share above 0: a number, or a fraction of counts."""
-    numerator, slash, denominator = text.partition("/")
-    try:
-        share = float(numerator) / (float(denominator) if slash else 1)
-    except (ValueError, ZeroDivisionError):
-        share = -1.0
-    if not 0 < share <= 1:
-        raise UserError(f"--discordance {text}: expected a share, such as 0.1 or 71/500")
-    return share

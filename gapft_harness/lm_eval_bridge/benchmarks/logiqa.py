@@ -15,10 +15,10 @@ from pathlib import Path
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge.benchmarks.splits import (
-    PublishedCounts,
     Source,
     SplitData,
     Splits,
+    describe_unpublished,
 )
 from gapft_harness.lm_eval_bridge.task_file.documents import (
     Document,
@@ -55,7 +55,7 @@ def load(revision: str) -> Splits:
     @cache
     def read(name: str) -> Documents:
         documents = read_documents(_find_file(name, revision))
-        check_fields(documents, {"id": (int, str), "text": str, "question": str})
+        check_fields(documents, {"id": int | str, "text": str, "question": str})
         check_choice(documents, "answer", "options")
         return documents
 
@@ -67,24 +67,18 @@ def load(revision: str) -> Splits:
             raise UserError(f"{SOURCE.benchmark}: every prompt of {part} is also in {other_names}")
         dropped = len(documents) - len(rest)
         counted = {"pool": ("dropped from the pool", dropped), "audit": ("audit", len(rest))}
-        count_name, count = counted.get(label, ("", 0))
         return SplitData(
             rest,
             (
                 f"{SOURCE.benchmark} {label}: {dropped} of {len(documents)} "
                 f"records of {part} dropped (prompt is in {other_names}); {len(rest)} kept",
             ),
-            PublishedCounts({count_name: count}, {count_name: PAPER_COUNTS[count_name]})
-            if count_name
-            else None,
+            _compare_with_paper(*counted[label]) if label in counted else "",
         )
 
     def read_whole_test() -> SplitData:
         documents = read("test.txt")
-        counts = PublishedCounts(
-            {_WHOLE_TEST: len(documents)}, {_WHOLE_TEST: PAPER_COUNTS[_WHOLE_TEST]}
-        )
-        return SplitData(documents, published=counts)
+        return SplitData(documents, (), _compare_with_paper(_WHOLE_TEST, len(documents)))
 
     return Splits(
         {
@@ -95,6 +89,10 @@ def load(revision: str) -> Splits:
             "test": read_whole_test,
         }
     )
+
+
+def _compare_with_paper(what: str, count: int) -> str:
+    return describe_unpublished(what, count, PAPER_COUNTS[what])
 
 
 def _normalize_prompt(document: Document) -> tuple[str, ...]:

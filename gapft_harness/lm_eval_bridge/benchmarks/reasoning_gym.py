@@ -10,16 +10,18 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import math
 import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
 from gapft_harness.core.errors import GapftError, UserError, describe_error
 from gapft_harness.core.extras import install_command, is_installed
 from gapft_harness.core.streams import derive_key
+from gapft_harness.core.validation import describe_fault
 from gapft_harness.lm_eval_bridge.benchmarks.splits import SplitData, Splits
 from gapft_harness.lm_eval_bridge.task_file.documents import Document, Documents
 from gapft_harness.verification.pool import WorkerPool
@@ -53,6 +55,24 @@ class Order:
     count: int
 
 
+class _Generator(BaseModel):
+    """The weight of a generator; all other keys are its own settings, JSON values."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, JsonValue]
+
+    weight: float = Field(1.0, gt=0, strict=True, allow_inf_nan=False)
+
+
+class _Options(BaseModel):
+    """The arguments of ``load``."""
+
+    generators: dict[str, _Generator | None] = Field(min_length=1)
+    pool: int = Field(ge=1, strict=True)
+    audit: int = Field(ge=1, strict=True)
+    seed: int = Field(ge=0, strict=True)
+
+
 def load(generators: Mapping[str, Any], pool: int, audit: int, seed: int = 0) -> Splits:
     """Generate the splits ``pool`` and ``audit``.
 
@@ -75,14 +95,19 @@ def load(generators: Mapping[str, Any], pool: int, audit: int, seed: int = 0) ->
             f"the package reasoning-gym is missing, which generates these problems: "
             f"{install_command(PACKAGE)}"
         )
-    for key, number, least in (("pool", pool, 1), ("audit", audit, 1), ("seed", seed, 0)):
-        if type(number) is not int or number < least:
-            raise UserError(f"{key}: found {number!r:.60}, expected a whole number from {least}")
-    weights = _read_weights(generators)
+    try:
+        options = _Options.model_validate(
+            {"generators": generators, "pool": pool, "audit": audit, "seed": seed}
+        )
+    except ValidationError as error:
+        fault = error.errors()[0]
+        raise UserError(describe_fault(fault, fault["loc"])) from error
+    chosen = {name: made or _Generator() for name, made in options.generators.items()}
+    weights = {name: generator.weight for name, generator in chosen.items()}
     in_pool, in_audit = share_out(weights, pool), share_out(weights, audit)
     orders = [
-        Order(name, _read_settings(name, generators[name]), seed, in_pool[name] + in_audit[name])
-        for name in weights
+        Order(name, dict(generator.model_extra or {}), seed, in_pool[name] + in_audit[name])
+        for name, generator in chosen.items()
     ]
     splits: dict[str, list[Document]] = {"pool": [], "audit": []}
     for order, problems in zip(orders, _generate_all(orders), strict=True):
@@ -99,40 +124,6 @@ def share_out(weights: Mapping[str, float], count: int) -> dict[str, int]:
     for number in range(1, count + 1):
         shares[max(weights, key=lambda name: weights[name] / total * number - shares[name])] += 1
     return shares
-
-
-def _read_weights(generators: Any) -> dict[str, float]:
-    if not isinstance(generators, Mapping) or not generators:
-        raise UserError(
-            f"generators: found {generators!r:.60}, expected an object of generators with their "
-            "settings, e.g. {chain_sum: {min_terms: 2, max_terms: 4}, lcm: {}}"
-        )
-    weights = {}
-    for name, settings in generators.items():
-        if not isinstance(name, str) or not isinstance(settings, Mapping | None):
-            raise UserError(
-                f"generators.{name}: found {settings!r:.60}, expected an object of settings; {{}} "
-                "takes the defaults"
-            )
-        weight = (settings or {}).get("weight", 1)
-        is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
-        if not is_number or not 0 < weight < math.inf:
-            raise UserError(
-                f"generators.{name}.weight: found {weight!r:.60}, expected a number above 0"
-            )
-        weights[name] = float(weight)
-    return weights
-
-
-def _read_settings(name: str, section: Mapping[str, Any] | None) -> dict[str, Any]:
-    settings = {key: value for key, value in (section or {}).items() if key != "weight"}
-    try:
-        json.dumps(settings)
-    except (TypeError, ValueError) as error:
-        raise UserError(
-            f"generators.{name}: {error}; expected numbers, texts, lists and objects"
-        ) from error
-    return settings
 
 
 def _generate_all(orders: Sequence[Order]) -> Iterator[list[Document]]:

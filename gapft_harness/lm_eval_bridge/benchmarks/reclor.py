@@ -9,10 +9,10 @@ from dataclasses import replace
 from functools import partial
 
 from gapft_harness.lm_eval_bridge.benchmarks.splits import (
-    PublishedCounts,
     Source,
     SplitData,
     Splits,
+    describe_unpublished,
 )
 from gapft_harness.lm_eval_bridge.task_file.documents import (
     check_choice,
@@ -51,7 +51,8 @@ def load(revision: str) -> Splits:
 
 def _read_audit(revision: str) -> SplitData:
     split = _read_split("val.json", "the audit", revision)
-    return replace(split, published=PublishedCounts({"audit": len(split.documents)}, PAPER_COUNTS))
+    difference = describe_unpublished("audit", len(split.documents), PAPER_COUNTS["audit"])
+    return replace(split, unpublished=difference)
 
 
 def _read_split(name: str, needed_for: str, pinned: str) -> SplitData:

@@ -18,41 +18,18 @@ _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedCounts:
-    """Counts published in the paper, and those of the files; both by name."""
-
-    found: Mapping[str, int]
-    expected: Mapping[str, int]
-
-    @property
-    def is_equal(self) -> bool:
-        """Whether the files have exactly the published counts."""
-        return dict(self.found) == dict(self.expected)
-
-    def __str__(self) -> str:
-        """Format both counts, or that they agree."""
-        found, expected = (
-            ", ".join(f"{what} {count:,}" for what, count in counts.items())
-            for counts in (self.found, self.expected)
-        )
-        if self.is_equal:
-            return f"verified ({found})"
-        return f"differ from the paper: found {found}; expected {expected}"
-
-
-@dataclass(frozen=True, slots=True)
 class SplitData:
     """A split's problems, and notes on dropped ones.
 
     Attributes:
         documents: the problems.
         dropped: notes with counts of dropped problems.
-        published: the paper's counts for this split; None without any.
+        unpublished: the count that differs from the paper's; empty if it does not.
     """
 
     documents: Documents
     dropped: tuple[str, ...] = ()
-    published: PublishedCounts | None = None
+    unpublished: str = ""
 
 
 class Splits(Mapping[str, Documents]):
@@ -88,22 +65,12 @@ class Splits(Mapping[str, Documents]):
                 _logger.info("%s", sentence)
         return self._read[name]
 
-    def read_published(self) -> PublishedCounts | None:
-        """Return the published counts of all splits and those of the files; None without any.
 
-        The calibration split has none, and its file is often missing.
-
-        Raises:
-            UserError: files are missing or malformed.
-        """
-        names = sorted(name for name in self if name != "calibration")
-        of_splits = [split.published for split in map(self.read, names) if split.published]
-        if not of_splits:
-            return None
-        return PublishedCounts(
-            dict(count for counts in of_splits for count in counts.found.items()),
-            dict(count for counts in of_splits for count in counts.expected.items()),
-        )
+def describe_unpublished(what: str, count: int, published: int) -> str:
+    """Describe a count that differs from the paper's; empty if it is equal."""
+    if count == published:
+        return ""
+    return f"differ from the paper: found {what} {count:,}; expected {what} {published:,}"
 
 
 def are_all_local(files: Mapping[str, Sequence[str]]) -> bool:

@@ -109,7 +109,6 @@ class DecodeLoop:
 
     Attributes:
         reason: why this model's prompt caches cannot be repeated; empty if they can.
-        bytes_per_token: size of a row's cache for one token; 0 if caches cannot be repeated.
     """
 
     def __init__(
@@ -127,7 +126,6 @@ class DecodeLoop:
         self._forward_arguments = {
             name for name in ("position_ids", "logits_to_keep") if name in parameters
         }
-        self.bytes_per_token = 0
         self._window: int | None = None
         self._has_reported_window = False
         # For a slice of the hidden states, torch would expand the head's weight over the batch.
@@ -323,7 +321,6 @@ class DecodeLoop:
         if any(layer.keys.shape[-2] != state.columns for layer in state.cache.layers):
             return "its cache does not have one column for each token"
         state = _State.join(None, [], state, [1, 0, 1])
-        self.bytes_per_token = state.bytes // (state.rows * state.columns)
         repeated = torch.cat([logits, self._step(state, [23 % size] * 3)])
         wholes = [*prompts, *([*prompts[place], 23 % size] for place in (1, 0, 1))]
         alone = torch.cat(
@@ -525,15 +522,6 @@ class _State:
     def columns(self) -> int:
         """Number of columns: tokens and padding of a row."""
         return self.mask.shape[1]
-
-    @property
-    def bytes(self) -> int:
-        """Size of all keys and values in bytes."""
-        return sum(
-            tensor.numel() * tensor.element_size()
-            for layer in self.cache.layers
-            for tensor in (layer.keys, layer.values)
-        )
 
     @classmethod
     def join(

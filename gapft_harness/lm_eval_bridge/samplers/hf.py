@@ -25,7 +25,10 @@ from gapft_harness.hooks.protocols import (
     SamplerSettings,
     beyond_context,
 )
-from gapft_harness.lm_eval_bridge.samplers.batch_sizes import BatchSizes, release_memory
+from gapft_harness.lm_eval_bridge.samplers.batch_sizes import (
+    generate_in_batches,
+    release_memory,
+)
 from gapft_harness.lm_eval_bridge.samplers.decode_loop import (
     NO_PROMPT_CACHE,
     DecodeLoop,
@@ -54,8 +57,8 @@ from gapft_harness.lm_eval_bridge.samplers.retokenizer import (
 )
 from gapft_harness.lm_eval_bridge.samplers.text import find_fitting
 
-#: lm-eval's own default is 1.
-DEFAULT_BATCH_SIZE = 64
+#: lm-eval's own default is 1. With ``auto``, batches begin at the second number.
+DEFAULT_BATCH_SIZE, AUTO_BATCH_SIZE = 64, 128
 
 #: Arguments that conflict with exact token ids or adapters.
 _UNSUPPORTED = {
@@ -159,7 +162,8 @@ class HfSampler:
         self._loop = DecodeLoop(self._lm.model, self._lm.device, self._autocast)
         if self._loop.reason:
             self._notes.append(f"{NO_PROMPT_CACHE}: {self._loop.reason}")
-        self._sizes = BatchSizes(str(arguments["batch_size"]), self._lm.device, settings.processes)
+        size = str(arguments["batch_size"])
+        self._batch_size = AUTO_BATCH_SIZE if size.startswith("auto") else int(size)
         self._settings = settings
         self._arguments = arguments
         self._adapter = adapter
@@ -192,15 +196,17 @@ class HfSampler:
         ends = frozenset(find_end_ids(self._lm.tokenizer, self._own_end_ids, decoding.until))
         stops = decoding.until
         endings = StopRules(ends, decoding.max_gen_toks, stops, self._decode_all)
-        self._sizes.run_with_retries(
+        count = len(requests) * max((len(request.indices) for request in requests), default=0)
+        first_size = max(1, min(self._batch_size, count))
+        size = generate_in_batches(
             lambda size: self._loop.generate(
                 prompts, chain.from_iterable(rows.values()), decoding, endings, size, report
             ),
-            max((len(prompts[number]) for number in rows), default=0) + decoding.max_gen_toks,
-            self._loop.bytes_per_token,
-            len(requests) * max((len(request.indices) for request in requests), default=0),
+            first_size,
             report,
         )
+        if size < first_size:
+            self._batch_size = size
         # lm-eval also cuts at the text of the tokenizer's end token, if a model spells it out.
         stops += (self._lm.tok_decode(self._lm.eot_token_id, skip_special_tokens=False),)
         return [

@@ -48,7 +48,7 @@ def build_generation_kwargs(decoding: Decoding) -> dict[str, Any]:
 
 
 def find_fitting(
-    requests: Sequence[Request], lengths: Sequence[int], decoding: Decoding, context: int
+    requests: Sequence[Request], lengths: Sequence[int], decoding: Decoding, context: int | None
 ) -> list[bool]:
     """Return for each prompt whether it fits the context with ``max_gen_toks`` new tokens.
 
@@ -56,26 +56,17 @@ def find_fitting(
         requests: the requests, for messages.
         lengths: the prompts' lengths in tokens.
         decoding: the decoding.
-        context: the model's context in tokens.
+        context: the model's context in tokens; None if unknown: every prompt fits.
 
     Raises:
         UserError: a prompt is empty.
-    """
-    require_prompts(requests, lengths)
-    return [length <= context - decoding.max_gen_toks for length in lengths]
-
-
-def require_prompts(requests: Sequence[Request], lengths: Sequence[int]) -> None:
-    """Check that no prompt is empty.
-
-    Raises:
-        UserError: a prompt is empty; the message names its problem.
     """
     for request, length in zip(requests, lengths, strict=True):
         if not length:
             raise UserError(
                 f"problem {request.problem_id}: empty prompt; expected at least one token"
             )
+    return [context is None or length <= context - decoding.max_gen_toks for length in lengths]
 
 
 def build_instances(

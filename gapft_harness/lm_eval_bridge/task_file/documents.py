@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Annotated, Any, overload
+
+from annotated_types import Len
+from pydantic import ConfigDict, ValidationError, create_model
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.json_values import parse_json, parse_object, require_object
 from gapft_harness.core.text import Json, read_lines, read_text, replace_surrogates
+from gapft_harness.core.validation import describe_fault
 
 Document = dict[str, Any]
 
@@ -139,46 +143,36 @@ def _require_whole(record: Json, text: str, place: str) -> Json:
     return record
 
 
-def check_fields(documents: Documents, fields: Mapping[str, type | tuple[type, ...]]) -> None:
+def check_fields(documents: Documents, fields: Mapping[str, Any]) -> None:
     """Check that every record has the fields with the right types.
 
     Raises:
         UserError: a field is missing or has another type; the message names file and line.
     """
+    types: dict[str, Any] = {name: (kind, ...) for name, kind in fields.items()}
+    model = create_model("Record", __config__=ConfigDict(strict=True), **types)
     for row, document in enumerate(documents):
-        for name, kind in fields.items():
-            if name not in document:
-                names = ", ".join(sorted(document)) or "(none)"
-                raise UserError(
-                    f"{documents.describe_place(row)}: the field {name!r} is missing; found: "
-                    f"{names}; expected: {', '.join(fields)} (docs/tasks.md has the format)"
-                )
-            value = document[name]
-            if not isinstance(value, kind) or isinstance(value, bool):
-                kinds = kind if isinstance(kind, tuple) else (kind,)
-                expected = " or ".join(k.__name__ for k in kinds)
-                raise UserError(
-                    f"{documents.describe_place(row)}: {name!r} is {value!r:.60}; expected "
-                    f"{expected}"
-                )
+        try:
+            model.model_validate(document)
+        except ValidationError as error:
+            fault = error.errors()[0]
+            raise UserError(
+                f"{documents.describe_place(row)}: {describe_fault(fault, fault['loc'])} "
+                "(docs/tasks.md has the format)"
+            ) from error
 
 
 def check_choice(documents: Documents, answer: str, options: str) -> None:
-    """Check that the options are a list of texts and the answer is the index of one.
+    """Check that the options are 2 to 26 texts and the answer is the index of one.
 
     Raises:
         UserError: they are not; the message names file and line.
     """
-    check_fields(documents, {answer: int, options: list})
+    check_fields(documents, {answer: int, options: Annotated[list[str], Len(2, 26)]})
     for row, document in enumerate(documents):
-        texts, index = document[options], document[answer]
-        if not 2 <= len(texts) <= 26 or not all(isinstance(text, str) for text in texts):
+        if not 0 <= document[answer] < len(document[options]):
             raise UserError(
-                f"{documents.describe_place(row)}: {options!r} is {texts!r:.60}; expected 2 to 26 "
-                "texts"
-            )
-        if not 0 <= index < len(texts):
-            raise UserError(
-                f"{documents.describe_place(row)}: the gold answer {answer!r} is {index}; expected "
-                f"the index of an option, 0 to {len(texts) - 1}"
+                f"{documents.describe_place(row)}: the gold answer {answer!r} is "
+                f"{document[answer]}; expected the index of an option, 0 to "
+                f"{len(document[options]) - 1}"
             )

@@ -18,8 +18,6 @@ from gapft_harness.lm_eval_bridge.task_file.templates import (
 from gapft_harness.recipe.messages import build_recipe_error
 from gapft_harness.recipe.sections import RecipeSection, Search
 
-_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-
 
 class Episode(RecipeSection):
     """The attempts and executions of one decode of a task.
@@ -77,8 +75,7 @@ class GapSettings(RecipeSection):
             target: the value of ``doc_to_target``, which is the gold unless ``gold`` is set.
 
         Raises:
-            UserError: a field is missing, or the gold answer is null, empty, or not among its
-                own options.
+            UserError: a field is missing, or the gold answer is null or empty.
         """
         if self.gold is None:
             return refuse_empty(target)
@@ -91,14 +88,6 @@ class GapSettings(RecipeSection):
         gold = {name: resolve_spec(spec, document) for name, spec in self.gold.items()}
         if "answer" in gold:
             refuse_empty(gold["answer"])
-        options = gold.get("options")
-        if isinstance(options, list) and "answer" in gold:
-            letters = _LETTERS[: len(options)]
-            if gold["answer"] not in tuple(letters):
-                raise UserError(
-                    f"the gold answer {gold['answer']!r} is not an option; expected one of "
-                    f"{', '.join(letters)}"
-                )
         return gold
 
 

@@ -94,14 +94,6 @@ def _read_group(run_path: Path, where: str, names: Sequence[str]) -> Failures:
     return Failures(where, total, tuple(order), shown)
 
 
-def count_statuses(path: Path) -> dict[str, int]:
-    """Count the responses of each status in a table of judged responses."""
-    import pyarrow.parquet as pq
-
-    counts = pq.read_table(path, columns=["status"]).column("status").value_counts().to_pylist()
-    return {entry["values"]: entry["counts"] for entry in counts}
-
-
 def _read_rows(path: Path) -> Iterator[dict[str, Any]]:
     import pyarrow.parquet as pq
 

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 
 from gapft_harness.core.records import SOURCE, Arm, State
-from gapft_harness.engine.run import RECORDS
-from gapft_harness.recipe.conditions import conditions_of
 from gapft_harness.recipe.sections import Deployment
 from gapft_harness.report.reading.audits import (
     Audit,
@@ -25,11 +23,11 @@ from gapft_harness.report.reading.audits import (
 from gapft_harness.report.reading.columns import PASS, STATUSES, read_columns
 from gapft_harness.report.reading.endings import EndingCounts, read_endings
 from gapft_harness.report.reading.episodes import EpisodeFacts, read_episodes
-from gapft_harness.report.reading.failures import Failures, count_statuses, read_failures
+from gapft_harness.report.reading.failures import Failures, read_failures
 from gapft_harness.report.reading.published import PublishedValue, measure_search
 from gapft_harness.report.reading.texts import AuditTexts
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import SPLITS, RunDirectory, require_consistent
+from gapft_harness.run_directory.directory import SPLITS, RunDirectory
 from gapft_harness.run_directory.recorded import (
     ImportFacts,
     list_warnings,
@@ -159,7 +157,7 @@ def read_inputs(
     judged_tables[SOURCE] = layout.responses_path("audit")
     judged_tables |= {arm.name: layout.decisions_path(arm) for arm in arms}
     pool_states, pool_recovered = _read_pool(run_path / layout.states_path("pool"), k)
-    inputs = ReportInputs(
+    return ReportInputs(
         recipe=recipe,
         task=run.task,
         k=k,
@@ -193,54 +191,6 @@ def read_inputs(
         paper=tuple(item for split in SPLITS for item in measure_search(run_path, recipe, split)),
         texts=AuditTexts(run_path),
     )
-    _check_slots(inputs)
-    _check_counts(run, verdict_counts, ("pool", "audit", *(arm.name for arm in arms)))
-    return inputs
-
-
-def _check_slots(inputs: ReportInputs) -> None:
-    """Check that every matched arm has as many slots as its comparison group.
-
-    The group's n follows from the recipe and the pool's states, and an arm's n from its training
-    set, so an edited record cannot make an unfair comparison look fair.
-
-    Raises:
-        GapftError: an arm has a different number of slots.
-    """
-    solved, budget = inputs.pool_states["G"], inputs.recipe["budget"]
-    conditions = conditions_of(inputs.recipe)
-    for trained in inputs.arms:
-        condition = conditions[trained.arm.condition]
-        size = condition.n or budget["n"]
-        recovered = inputs.pool_recovered[(condition.k or inputs.k) - 1]
-        counts = {"recovered": recovered, "verified": solved + recovered}
-        slots = (size if isinstance(size, int) else counts[size]) + budget["replay"]
-        require_consistent(
-            not trained.matched or trained.budget.n == slots,
-            f"{RECORDS}: the budget of {trained.arm.name} is recorded as matched, but its "
-            f"training set has {trained.budget.n} slots; recipe and pool require {slots}. "
-            f"Restore {RECORDS}",
-        )
-
-
-def _check_counts(
-    run: RunDirectory, verdict_counts: Mapping[str, Mapping[str, int]], names: Sequence[str]
-) -> None:
-    """Check the recorded counts of verdicts against the tables.
-
-    Raises:
-        GapftError: they differ.
-    """
-    for name in names:
-        recorded, table = verdict_counts.get(name), layout.judged_table_path(name)
-        if recorded is None:
-            continue
-        counted = count_statuses(run.path / table)
-        require_consistent(
-            {status: count for status, count in recorded.items() if count} == counted,
-            f"{RECORDS}: the verdicts of {name} are {recorded}, but {table} has {counted}; "
-            f"restore {RECORDS}",
-        )
 
 
 def _read_pool(path: Path, k: int) -> tuple[dict[State, int], tuple[int, ...]]:

@@ -148,7 +148,7 @@ def _draw_curve(inputs: ReportInputs, findings: Findings) -> Figure:
     )
     return Figure(
         "pass_at_k",
-        lines({"Pass@k": curve}, "source samples that a verifier may choose from, k", levels),
+        lines("Pass@k", curve, "source samples that a verifier may choose from, k", levels),
         f"Source Pass@k: {points}. One decode: {decodes}",
         "Share of audit problems that at least one of k source samples solves, with its 95% "
         "interval. Dashed: one decode of each model.",

@@ -76,7 +76,7 @@ def label_repeated(
     rounds, changed = [first], set[str]()
     for _ in range(executions - 1):
         rounds.append([verdict for verdict, _ in judge.judge_responses(responses, golds)])
-        if episodes is not None:
+        if episodes is not None and episodes.attempts > 1:
             changed |= _find_changed_feedback(responses, golds, episodes)
     labelled = []
     for response, *verdicts in zip(responses, *rounds, strict=True):

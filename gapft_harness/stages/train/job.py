@@ -102,19 +102,17 @@ def _read_searched_pool(call: Call, plugins: Plugins) -> SearchedPool:
         problems=[problem for problem, _ in pool],
         prompt_ids={problem.id: ids for problem, ids in pool},
         decoding=decoding,
-        verifier=_build_verifier(call["rules"], plugins, call["plugin_files"]),
+        verifier=_build_verifier(call["rules"], plugins),
         states={row.problem_id: row.state for row in read_states(call["states"])},
     )
 
 
-def _build_verifier(
-    rules: Sequence[Sequence[Any]], plugins: Plugins, plugin_files: Sequence[str]
-) -> TaskVerifier:
+def _build_verifier(rules: Sequence[Sequence[Any]], plugins: Plugins) -> TaskVerifier:
     """Build the task's verifier from name and parameters, with the permissive rule after it."""
     (name, params), *others = rules
-    permissive = _build_verifier(others, plugins, plugin_files) if others else None
+    permissive = _build_verifier(others, plugins) if others else None
     make_verifier = lambda **given: plugins.create_verifier(name, {**params, **given})  # noqa: E731
-    return TaskVerifier(name, params, make_verifier, permissive, plugin_files)
+    return TaskVerifier(name, params, make_verifier, permissive)
 
 
 def _run_trainer(

@@ -42,7 +42,7 @@ def _compare_files(run: RunDirectory, plugins: Plugins) -> Iterator[str]:
     facts = run.facts()["report"]
     folder = run.path / layout.REPORT
     shown = restrict_run(run, plugins, facts["conditions"], facts["seeds"])
-    page = build_report(read_report_inputs(shown, plugins), plugins.list_report_sections())
+    page = build_report(read_report_inputs(shown, plugins))
     expected = page.build_files()
     written = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
     for name in sorted(expected.keys() ^ written):

@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, FilePath, ValidationError
 
 from gapft_harness.core.credentials import refuse_credentials, strip_credentials
-from gapft_harness.core.errors import UserError, did_you_mean
-from gapft_harness.core.validation import describe_fault
+from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.protocols import SamplerSettings
+from gapft_harness.recipe.messages import build_recipe_error
 
 #: The end of the URL's path for each kind of server.
 _PATHS = {"local-completions": "/completions", "local-chat-completions": "/chat/completions"}
@@ -85,15 +85,8 @@ def read_arguments(settings: SamplerSettings) -> ServerArguments:
     try:
         arguments = ServerArguments.model_validate({"model": args.get("pretrained"), **args})
     except ValidationError as error:
-        fault = error.errors()[0]
-        if fault["type"] == "extra_forbidden":
-            name = str(fault["loc"][0])
-            hint = did_you_mean(name, ServerArguments.model_fields)
-            raise UserError(
-                f"model.args: unknown argument {name!r}; {hint}. Seeds and lengths are set by "
-                "search.seed and search.max_gen_toks"
-            ) from error
-        raise UserError(f"model.args: {describe_fault(fault, fault['loc'])}") from error
+        source, prefix = f"backend {settings.backend!r}", ("model", "args")
+        raise build_recipe_error(error, args, ServerArguments, source, {}, prefix) from error
     url, end = urlsplit(arguments.base_url), _PATHS[settings.backend]
     is_complete = url.scheme in ("http", "https") and url.hostname and url.path.endswith(end)
     if not is_complete or arguments.is_chat != (settings.backend == "local-chat-completions"):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import email.utils
-import ipaddress
 import json
 import os
 import random
@@ -11,7 +9,6 @@ import re
 import ssl
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -21,7 +18,7 @@ import httpx
 import tenacity
 from pydantic import BaseModel, Field
 
-from gapft_harness.core.credentials import KEY_VARIABLE, strip_credentials
+from gapft_harness.core.credentials import KEY_VARIABLE
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.text import replace_surrogates
 from gapft_harness.lm_eval_bridge.samplers.endings import ids_of_text
@@ -39,9 +36,33 @@ _REJECTED = (400, 413, 422)
 _CONTEXT_MESSAGE = re.compile(r"context (length|size|window)|maximum model length", re.IGNORECASE)
 #: If a server asks to wait longer than this (seconds), the request fails.
 _LONGEST_RETRY_AFTER = 900.0
+#: Hosts that are asked directly, whatever proxy the environment names.
+_LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
 
-#: What a request raises: no or a refusing answer (httpx), or one that is not as expected.
-ServerError = (httpx.HTTPError, ValueError)
+
+class RequestError(Exception):
+    """A request without a usable reply.
+
+    Attributes:
+        reason: what failed, without the key.
+        status: the HTTP status; None without a complete reply in OpenAI's form.
+        wait_s: seconds that the server asks to wait.
+    """
+
+    def __init__(self, reason: str, status: int | None = None, wait_s: float = 0.0) -> None:
+        super().__init__(" ".join(reason.split())[:300])
+        self.reason, self.status, self.wait_s = reason, status, wait_s
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether another attempt may succeed."""
+        is_passing = self.status is None or self.status in _TEMPORARY
+        return is_passing and self.wait_s <= _LONGEST_RETRY_AFTER
+
+    @property
+    def is_too_long(self) -> bool:
+        """Whether the prompt with the new tokens does not fit the model's context."""
+        return self.status in _REJECTED and _CONTEXT_MESSAGE.search(self.reason) is not None
 
 
 class Message(BaseModel):
@@ -147,7 +168,6 @@ class ServerClient:
 
     def __init__(self, arguments: ServerArguments) -> None:
         self.name, self._arguments = arguments.server, arguments
-        self._url = arguments.base_url
         self._key = os.environ.get(KEY_VARIABLE, "")
         self._paused_until = 0.0
         headers = {name: str(value) for name, value in arguments.header.items()}
@@ -160,13 +180,10 @@ class ServerClient:
                 timeout=arguments.timeout,
                 limits=httpx.Limits(max_connections=arguments.num_concurrent),
                 verify=certificates if arguments.verify_certificate else False,
-                trust_env=not is_local_host(urlsplit(self._url).hostname or ""),
+                trust_env=urlsplit(arguments.base_url).hostname not in _LOCAL_HOSTS,
             )
-        except (ValueError, ImportError) as error:
-            raise UserError(
-                f"{self.name}{self._describe_proxy()}: the proxy is not supported; expected "
-                "http://HOST:PORT, or the server in NO_PROXY"
-            ) from error
+        except (ValueError, ImportError) as error:  # httpx hides the proxy's password
+            raise UserError(f"{self.name}: the environment's proxy: {error}") from error
 
     def close(self) -> None:
         """Close the connections."""
@@ -176,39 +193,41 @@ class ServerClient:
         """Send one request, and again only if the server is busy; return its JSON, else its text.
 
         Raises:
-            ServerError: it failed.
+            RequestError: it failed.
         """
-        method = "GET" if payload is None else "POST"
-        response = self._retry(_is_busy, lambda: self._send(method, url, payload))
-        try:
-            return replace_surrogates(response.json())
-        except ValueError:
-            return response.text
 
-    def complete(self, payload: Any, *, is_check: bool = False) -> Choice:
-        """Ask for one text, with retries.
+        def read(body: bytes) -> Any:
+            try:
+                return replace_surrogates(json.loads(body))
+            except ValueError:
+                return body.decode("utf-8", "replace")
+
+        return self._send(url, payload, read, is_patient=False)
+
+    def complete(self, payload: Any, *, is_patient: bool = True) -> Choice:
+        """Ask for one text.
 
         Args:
             payload: the request.
-            is_check: whether it is sent again only if the server is busy.
+            is_patient: whether it is sent again after any temporary failure; else only if the
+                server is busy.
 
         Raises:
-            ServerError: it failed in all attempts.
+            RequestError: it failed in all attempts.
         """
 
-        def send() -> Choice:
-            body = self._send("POST", self._url, payload).content
+        def read(body: bytes) -> Choice:
             try:
                 return read_choice(replace_surrogates(json.loads(body)))
             except ValueError as error:
                 start = body[:80].decode("utf-8", "replace")
-                raise ValueError(f"no OpenAI reply, found {start!r}") from error
+                raise RequestError(f"no OpenAI reply, found {start!r}") from error
 
-        return self._retry(_is_busy if is_check else is_temporary, send)
+        return self._send(self._arguments.base_url, payload, read, is_patient=is_patient)
 
     def complete_all(
         self, payloads: Sequence[Any], report: Callable[[Choice], None]
-    ) -> list[Choice | Exception | None]:
+    ) -> list[Choice | RequestError | None]:
         """Ask for all texts concurrently, with retries.
 
         A request that does not fit the model's context does not stop the others. After a request
@@ -225,13 +244,13 @@ class ServerClient:
         """
         failed, lock = threading.Event(), threading.Lock()
 
-        def post(payload: Any) -> Choice | Exception | None:
+        def post(payload: Any) -> Choice | RequestError | None:
             if failed.is_set():
                 return None
             try:
                 choice = self.complete(payload)
-            except ServerError as error:
-                if not is_too_long(error):
+            except RequestError as error:
+                if not error.is_too_long:
                     failed.set()
                 return error
             with lock:
@@ -241,83 +260,51 @@ class ServerClient:
         with ThreadPoolExecutor(self._arguments.num_concurrent) as pool:
             return list(pool.map(post, payloads))
 
-    def describe(self, error: Exception) -> str:
-        """Describe an error in one short line, without the key."""
-        text = f"{error or type(error).__name__}{self._describe_proxy()}"
-        if isinstance(error, httpx.HTTPStatusError):
-            text = f"status {error.response.status_code}: {_read_message(error.response)}"
-            if wait_s := _read_retry_after(error.response):
-                text += f" (it asks to wait {wait_s:.0f} s)"
-        if self._key:
-            text = text.replace(self._key, "***")
-        return " ".join(text.split())[:300]
+    def _send(self, url: str, payload: Any, read: Callable[[bytes], T], *, is_patient: bool) -> T:
+        """Send a request until it succeeds or the attempts are used up."""
 
-    def _retry(self, is_retryable: Callable[[BaseException], bool], send: Callable[[], T]) -> T:
+        def is_retryable(error: BaseException) -> bool:
+            if not isinstance(error, RequestError):
+                return False
+            return error.is_temporary and (is_patient or error.status in _BUSY)
+
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(is_retryable),
             stop=tenacity.stop_after_attempt(self._arguments.max_retries),
             wait=tenacity.wait_exponential(multiplier=1, max=60) + tenacity.wait_random(0, 1),
             reraise=True,
         )
-        return retrying(send)
+        return retrying(lambda: read(self._send_once(url, payload)))
 
-    def _send(self, method: str, url: str, payload: Any) -> httpx.Response:
+    def _send_once(self, url: str, payload: Any) -> bytes:
         while (pause := self._paused_until - time.monotonic()) > 0:
             # Spread the requests over time when the pause ends.
             time.sleep(pause + random.uniform(0, 1))
-        content = None if payload is None else json.dumps(payload)
-        response = self._http.request(method, url, content=content)
+        method, content = ("GET", None) if payload is None else ("POST", json.dumps(payload))
         try:
-            return response.raise_for_status()
-        except httpx.HTTPStatusError as error:
-            if is_temporary(error):  # the limit that this request reached holds for all requests
-                pause_end = time.monotonic() + _read_retry_after(response)
-                self._paused_until = max(self._paused_until, pause_end)
-            raise
+            response = self._http.request(method, url, content=content)
+        except httpx.HTTPError as error:
+            raise RequestError(self._hide_key(str(error) or type(error).__name__)) from error
+        if response.is_success:
+            return response.content
+        wait_s = _read_retry_after(response)
+        reason = f"status {response.status_code}: {_read_message(response)}"
+        if wait_s:
+            reason += f" (it asks to wait {wait_s:.0f} s)"
+        failure = RequestError(self._hide_key(reason), response.status_code, wait_s)
+        if failure.is_temporary:  # the limit that this request reached holds for all requests
+            self._paused_until = max(self._paused_until, time.monotonic() + wait_s)
+        raise failure
 
-    def _describe_proxy(self) -> str:
-        parts, proxies = urlsplit(self._url), urllib.request.getproxies()
-        proxy, host = proxies.get(parts.scheme) or proxies.get("all"), parts.hostname or ""
-        if not proxy or is_local_host(host) or urllib.request.proxy_bypass(host):
-            return ""
-        return f" (through the proxy {strip_credentials(proxy)} of the environment)"
-
-
-def is_temporary(error: BaseException) -> bool:
-    """Return whether another attempt may succeed."""
-    if isinstance(error, httpx.HTTPStatusError):
-        wait_s = _read_retry_after(error.response)
-        return error.response.status_code in _TEMPORARY and wait_s <= _LONGEST_RETRY_AFTER
-    return isinstance(error, httpx.TransportError | ValueError)
-
-
-def is_too_long(error: Exception) -> bool:
-    """Return whether the prompt with the new tokens does not fit the model's context."""
-    if not isinstance(error, httpx.HTTPStatusError):
-        return False
-    is_rejected = error.response.status_code in _REJECTED
-    return is_rejected and _CONTEXT_MESSAGE.search(_read_message(error.response)) is not None
-
-
-def find_status(error: Exception) -> int | None:
-    """Return the HTTP status of an error; None without a complete reply."""
-    return error.response.status_code if isinstance(error, httpx.HTTPStatusError) else None
-
-
-def _is_busy(error: BaseException) -> bool:
-    return isinstance(error, Exception) and find_status(error) in _BUSY and is_temporary(error)
+    def _hide_key(self, text: str) -> str:
+        return text.replace(self._key, "***") if self._key else text
 
 
 def _read_retry_after(response: httpx.Response) -> float:
-    """Read the ``Retry-After`` header (a number or a date) in seconds; 0 if it is neither."""
-    value = response.headers.get("Retry-After", "")
+    """Read the ``Retry-After`` header in seconds; 0 without a number."""
     try:
-        return max(0.0, float(value))
+        return max(0.0, float(response.headers.get("Retry-After", "")))
     except ValueError:
-        pass
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except (TypeError, ValueError):
         return 0.0
 
 
@@ -330,14 +317,3 @@ def _read_message(response: httpx.Response) -> str:
     for key in ("error", "detail", "message"):
         reply = reply.get(key, reply) if isinstance(reply, dict) else reply
     return str(reply)
-
-
-def is_local_host(host: str) -> bool:
-    """Return whether a host is localhost, by name or address."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return address.is_loopback or address.is_unspecified

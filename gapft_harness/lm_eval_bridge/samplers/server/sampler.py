@@ -41,13 +41,10 @@ from gapft_harness.lm_eval_bridge.samplers.server.arguments import (
 )
 from gapft_harness.lm_eval_bridge.samplers.server.client import (
     Choice,
+    RequestError,
     ServerClient,
-    ServerError,
-    find_status,
-    is_temporary,
-    is_too_long,
 )
-from gapft_harness.lm_eval_bridge.samplers.text import find_fitting, require_prompts
+from gapft_harness.lm_eval_bridge.samplers.text import find_fitting
 
 logger = logging.getLogger(__name__)
 
@@ -59,9 +56,6 @@ _EXTENSIONS = {"return_token_ids": True, "top_k": -1, "min_p": 0.0, "repetition_
 #: Some servers store seeds as signed 32-bit integers. The seeds of one problem's samples still
 #: differ (``SampleStreams``).
 _SEED_LIMIT = 2**31
-
-#: A short request, which fits any usable context.
-_SHORT_REQUEST = Request("probe", "Hello.", (0,), (0,))
 
 #: Prefix of the names of adapters that this package loads.
 _ADAPTER_PREFIX = "gapft:"
@@ -127,8 +121,8 @@ def _list_models(client: ServerClient, arguments: ServerArguments) -> list[dict[
     """
     try:
         reply = client.ask(arguments.build_url("/models"))
-    except ServerError as error:
-        if find_status(error) in (None, 401, 403):
+    except RequestError as error:
+        if error.status in (None, 401, 403):
             raise _check_error(client, error) from error
         return []
     entries = reply.get("data") if isinstance(reply, dict) else None
@@ -144,10 +138,10 @@ def _list_models(client: ServerClient, arguments: ServerArguments) -> list[dict[
     return models
 
 
-def _check_error(client: ServerClient, error: Exception) -> UserError:
+def _check_error(client: ServerClient, error: RequestError) -> UserError:
     """Build the error for a server that fails the first requests."""
     return UserError(
-        f"{client.name}: {client.describe(error)}; expected an OpenAI-compatible server at the "
+        f"{client.name}: {error}; expected an OpenAI-compatible server at the "
         f"complete URL model.args.base_url, with its key in the variable {KEY_VARIABLE}"
     )
 
@@ -182,8 +176,6 @@ class ServerSampler:
         self._decode = self._retokenizer.decode if self._retokenizer else None
         self._has_extensions = True
         self._has_token_ids = self._probe().token_ids is not None
-        #: Limits of new tokens that leave room for a prompt.
-        self._checked_limits: set[int] = set()
         self._weights = weights_hash(Path(adapter.path)) if adapter else ""
         if adapter is not None:
             self._model = self._serve_adapter(adapter)
@@ -211,7 +203,7 @@ class ServerSampler:
             if fit
             for index, seed in zip(request.indices, request.seeds, strict=True)
         ]
-        choices = iter(self._complete_all(sent, decoding, report))
+        choices = iter(self._complete_all(sent, report))
         return [
             self._build_generated(request, prompt, [next(choices) for _ in request.indices])
             if fit
@@ -253,9 +245,8 @@ class ServerSampler:
             url = self._arguments.build_url("/unload_lora_adapter")
             try:
                 self._client.ask(url, {"lora_name": self._model})
-            except ServerError as error:
-                reason = self._client.describe(error)
-                logger.warning("%s: cannot unload %s: %s", self._client.name, self._model, reason)
+            except RequestError as error:
+                logger.warning("%s: cannot unload %s: %s", self._client.name, self._model, error)
         self._client.close()
 
     # Before anything is generated
@@ -266,25 +257,25 @@ class ServerSampler:
         Raises:
             UserError: it fails, or the local tokenizer is not the served model's.
         """
-        prompt, decoding = self._build_prompt(_SHORT_REQUEST), Decoding(False, 4)
         try:
             try:
-                choice = self._client.complete(
-                    self._build_payload(prompt, decoding, 0), is_check=True
-                )
-            except ServerError as error:
-                if find_status(error) not in (400, 422):
+                choice = self._send_probe()
+            except RequestError as error:
+                if error.status not in (400, 422):
                     raise
                 self._has_extensions = False
-                choice = self._client.complete(
-                    self._build_payload(prompt, decoding, 0), is_check=True
-                )
-        except ServerError as error:
+                choice = self._send_probe()
+        except RequestError as error:
             raise _check_error(self._client, error) from error
         if self._arguments.is_chat and self._arguments.chat_template_args:
             self._require_extensions("model.args.chat_template_args")
         self._check_tokenizer(choice)
         return choice
+
+    def _send_probe(self) -> Choice:
+        prompt = self._build_prompt(Request("probe", "Hello.", (0,), (0,)))
+        payload = self._build_payload(prompt, Decoding(False, 4), 0)
+        return self._client.complete(payload, is_patient=False)
 
     def _require_extensions(self, key: str) -> None:
         """Check that the server takes vLLM's fields.
@@ -325,7 +316,7 @@ class ServerSampler:
         url = self._arguments.build_url("/version").replace("/v1/version", "/version")
         try:
             reply = self._client.ask(url)
-        except ServerError:
+        except RequestError:
             return None
         return reply.get("version") if isinstance(reply, dict) else None
 
@@ -353,10 +344,10 @@ class ServerSampler:
                 self._arguments.build_url("/load_lora_adapter"),
                 {"lora_name": own_name, "lora_path": str(folder)},
             )
-        except ServerError as error:
+        except RequestError as error:
             raise UserError(
                 f"{self._client.name}: cannot load the trained adapter {adapter.arm.name} from "
-                f"{folder}: {self._client.describe(error)}; the server must see this folder and "
+                f"{folder}: {error}; the server must see this folder and "
                 "serve the adapter's base; start vLLM with "
                 "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and --enable-lora "
                 f"--max-lora-rank {rank}, then run the same command"
@@ -418,23 +409,20 @@ class ServerSampler:
         Raises:
             UserError: a prompt is empty; it would be sent as a request without a prompt.
         """
-        lengths = [len(prompt) for prompt in prompts]
-        require_prompts(requests, lengths)
         context = self._arguments.max_length or self._card.get("max_model_len")
-        if not (self._arguments.sends_ids and isinstance(context, int)):
-            return [True] * len(prompts)
-        return find_fitting(requests, lengths, decoding, context)
+        is_known = self._arguments.sends_ids and isinstance(context, int)
+        lengths = [len(prompt) for prompt in prompts]
+        return find_fitting(requests, lengths, decoding, context if is_known else None)
 
     def _complete_all(
         self,
         sent: Sequence[tuple[Request, Mapping[str, Any]]],
-        decoding: Decoding,
         report: ReportGeneration,
     ) -> list[Choice | None]:
         """Send requests and return the texts; None for prompts that do not fit the context.
 
         Raises:
-            UserError: the server refuses a request, or has no room for any prompt.
+            UserError: the server refuses a request.
             GapftError: a request failed in all attempts.
         """
         finished = tokens = 0
@@ -445,41 +433,18 @@ class ServerSampler:
             report(finished, tokens)
 
         outcomes = self._client.complete_all([payload for _, payload in sent], count)
-        is_any_too_long = False
         for outcome, (request, _) in zip(outcomes, sent, strict=True):
-            if not isinstance(outcome, Exception):
+            if not isinstance(outcome, RequestError) or outcome.is_too_long:
                 continue
-            if is_too_long(outcome):
-                is_any_too_long = True
-                continue
-            reason = f"problem {request.problem_id}: {self._client.describe(outcome)}"
-            if not is_temporary(outcome):
+            reason = f"problem {request.problem_id}: {outcome}"
+            if not outcome.is_temporary:
                 raise UserError(f"{self._client.name}: refused {reason}") from outcome
             raise GapftError(
                 f"{self._client.name}: failed in each of {self._arguments.max_retries} attempts "
                 f"for {reason}. {finished} of {len(sent)} requests of this chunk finished. All "
                 "earlier chunks are kept: run the same command again when the server is available"
             ) from outcome
-        if is_any_too_long and decoding.max_gen_toks not in self._checked_limits:
-            self._require_room(decoding)
         return [outcome if isinstance(outcome, Choice) else None for outcome in outcomes]
-
-    def _require_room(self, decoding: Decoding) -> None:
-        """Check that the server accepts a short prompt, after it refused one for its length.
-
-        Raises:
-            UserError: it refuses, so ``max_gen_toks`` leaves no room for any prompt.
-        """
-        payload = self._build_payload(self._build_prompt(_SHORT_REQUEST), decoding, 0)
-        try:
-            self._client.complete(payload)
-        except ServerError as error:
-            raise UserError(
-                f"search.max_gen_toks: found {decoding.max_gen_toks}; the {self._client.name} "
-                "refuses even a short prompt with so many new tokens: "
-                f"{self._client.describe(error)}; lower it"
-            ) from error
-        self._checked_limits.add(decoding.max_gen_toks)
 
     # Replies
 
