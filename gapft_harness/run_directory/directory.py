@@ -338,7 +338,7 @@ def _has_no_work(path: Path) -> bool:
     """Return whether a folder has at most what a killed command leaves before its first output."""
     names = {file.name for file in path.iterdir()}
     unfinished = {name for name in names if name.startswith(".") and name.endswith(PARTIAL)}
-    if names - unfinished - {RUN_LOCK, f"{RUN_LOCK}soft", RECORDS}:
+    if names - unfinished - {RUN_LOCK, RECORDS}:
         return False
     with contextlib.suppress(UserError):
         return not Run(path).read_records()

@@ -13,7 +13,7 @@ from pathlib import Path
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.files import is_disk_full, not_writable_error
 
-#: The lock file in a run directory. While a command runs, it names the command's process.
+#: The lock file in a run directory. It names the process of the command, and ends with it.
 RUN_LOCK = "run.lock"
 
 #: Seconds after which a lock that a dead process left on a file system without locks is stale.
@@ -41,6 +41,7 @@ def hold_run_lock(path: Path) -> Iterator[None]:
             path.mkdir(parents=True, exist_ok=True)
             stack.enter_context(lock.acquire(timeout=_STALE_AFTER_S))
             if not isinstance(lock, SoftFileLock):  # its own content names the process
+                stack.callback(_remove, file)  # while it is held: not another one's lock
                 since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
                 file.write_text(
                     f"process {os.getpid()} on {platform.node()} since {since}\n", "utf-8"
@@ -53,6 +54,11 @@ def hold_run_lock(path: Path) -> Iterator[None]:
         except OSError as error:
             raise _not_writable_error(path, error) from error
         yield
+
+
+def _remove(file: Path) -> None:
+    with contextlib.suppress(OSError):
+        file.unlink()
 
 
 def _in_use_error(path: Path) -> UserError:
