@@ -199,7 +199,7 @@ def test_programs_judged_by_other_rules_are_not_used(folder: Path, tmp_path: Pat
         forge_record_key(run.path, split, ("settings", "verifier", "rules"), earlier)
     (_, line) = verify(run.path).differences
     assert "audit: settings.verifier.rules.edition is 3" in line
-    with pytest.raises(UserError, match=r"pool: .*\(rules"):
+    with pytest.raises(UserError, match=r"pool: .*verifier\.rules\.edition 3 → 4"):
         StrictPlanner(run.outputs)(list_search_steps(View(run, load_plugins(), [])))
 
 
