@@ -31,6 +31,7 @@ from gapft_harness.recipe.reading import (
 from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import (
+    SPLITS,
     RunDirectory,
     Split,
     list_recorded_include_paths,
@@ -146,7 +147,9 @@ def is_run(place: str) -> bool:
     """Return whether a text is the path of a run directory and not a bundled recipe's name."""
     if not place or place in list_bundled_recipes():
         return False
-    return (Path(place) / layout.RECIPE).is_file()
+    folder = Path(place)
+    is_begun = any((folder / name).exists() for name in (RECORDS, *SPLITS))
+    return is_begun and (folder / layout.RECIPE).is_file()
 
 
 def resolve_arguments(recipe: str | None, run_dir: Path | None) -> tuple[str | None, Path | None]:
