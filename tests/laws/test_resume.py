@@ -153,9 +153,9 @@ def test_ended_run_goes_on(
 def test_run_without_locks_and_links_goes_on(
     whole: WatchedRun, make_run: Callable[..., WatchedRun]
 ) -> None:
-    """Ended at every second kind of point."""
+    """Ended at every second kind of point that is no link."""
     run = make_run("local, 2 workers", "without locks and links")
-    points = choose_points(whole)[::2]
+    points = [point for point in choose_points(whole)[::2] if ".new.partial" not in point.what]
     assert end_at_each(run, zip(points, itertools.cycle(ENDINGS))) > len(points) // 2
     run.finish()
     check_finished(run, whole)
