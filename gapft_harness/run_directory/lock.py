@@ -10,9 +10,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.files import not_writable_error
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 #: The lock file in a run directory.
 RUN_LOCK = "run.lock"
@@ -33,7 +37,7 @@ def hold_run_lock(path: Path) -> Iterator[None]:
             written.
         GapftError: the disk is full.
     """
-    from filelock import FileLock, SoftFileLock, Timeout
+    from filelock import FileLock, Timeout
 
     file = path / RUN_LOCK
     lock = FileLock(file)
@@ -41,11 +45,7 @@ def hold_run_lock(path: Path) -> Iterator[None]:
         try:
             path.mkdir(parents=True, exist_ok=True)
             stack.enter_context(lock.acquire(timeout=_STALE_AFTER_S))
-            if not isinstance(lock, SoftFileLock):  # its own content names the process
-                since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-                file.write_text(
-                    f"process {os.getpid()} on {platform.node()} since {since}\n", "utf-8"
-                )
+            _write_holder(lock, file)
             # The folder may have become read-only after an earlier command made the lock file.
             with tempfile.TemporaryFile(dir=path):
                 pass
@@ -54,6 +54,15 @@ def hold_run_lock(path: Path) -> Iterator[None]:
         except OSError as error:
             raise _not_writable_error(path, error) from error
         yield
+
+
+def _write_holder(lock: BaseFileLock, file: Path) -> None:
+    """Write who holds a lock into its file; a file that stands for a lock has it already."""
+    from filelock import SoftFileLock
+
+    if not isinstance(lock, SoftFileLock):
+        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+        file.write_text(f"process {os.getpid()} on {platform.node()} since {since}\n", "utf-8")
 
 
 def _in_use_error(path: Path) -> UserError:
