@@ -77,7 +77,7 @@ def _find_location(keys: Sequence[int | str], content: Mapping[str, Any]) -> lis
 def find_origin(key: str, source: str, options: Mapping[str, str]) -> str:
     """Return the last option that set a key, or a section around it or in it; else the source."""
     parts = key.split(".")
-    for name, option in reversed(options.items()):
+    for name, option in reversed([*options.items()]):
         option_parts = name.split(".")
         shared = min(len(parts), len(option_parts))
         if parts[:shared] == option_parts[:shared]:

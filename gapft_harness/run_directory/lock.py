@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.files import is_disk_full, not_writable_error
@@ -32,10 +33,10 @@ def hold_run_lock(path: Path) -> Iterator[None]:
             written.
         GapftError: the disk is full.
     """
-    from filelock import FileLock, SoftFileLock, Timeout
+    from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
 
     file = path / RUN_LOCK
-    lock = FileLock(file)
+    lock = cast(BaseFileLock, FileLock(file))  # a soft one if the file system has no locks
     with contextlib.ExitStack() as stack:
         try:
             path.mkdir(parents=True, exist_ok=True)
