@@ -16,7 +16,6 @@ from gapft_harness.run_directory.recorded import list_warnings
 from gapft_harness.stages.integrity.disjoint import (
     DuplicateIndex,
     require_disjoint,
-    warn_of_near_duplicates,
 )
 from gapft_harness.stages.pipeline import STAGES
 from gapft_harness.stages.verify.run import verify
@@ -55,15 +54,6 @@ def test_finds_shared_problems_from_both_sides(
     )
     with pytest.raises(UserError, match=message):
         require_disjoint(pool, audit, "pool", "audit", "t")
-
-
-def test_warns_of_case_and_white_space_differences() -> None:
-    pool = [("a", "Add  1 and 2"), ("b", "add 1 and 3"), ("c", "add 1")]
-    audit = [("x", "add 1 and 2"), ("y", "Add 1\nand 3")]
-    assert warn_of_near_duplicates(pool, audit).startswith(
-        "2 pool problems differ from an audit problem only in case or white space, first: a (there"
-    )
-    assert warn_of_near_duplicates(pool[2:], audit) == ""
 
 
 RECIPE = (

@@ -181,13 +181,6 @@ def test_episodes_end_at_public_pass_with_full_verdicts(
     assert kept_by_problem == {"2": ("G", -1), "3": ("G", -1), "4": ("S", 0), "5": ("U", None)}
 
 
-def test_single_attempts_give_other_states(folder: Path, tmp_path: Path) -> None:
-    single = search(folder, tmp_path / "r", episode={"attempts": 1})
-    assert {attempts for row in read_outcomes(single).values() for attempts, _ in row} == {1}
-    assert [v for _, v in read_outcomes(single)["3"]] == [False, False, False]
-    assert single.task["episode"] == {"attempts": 1, "executions": 3}
-
-
 def test_rejects_programs_judged_by_other_rules(folder: Path, tmp_path: Path) -> None:
     """Before anything is generated; ``verify`` reports the rules."""
     run = search(folder, tmp_path / "r")

@@ -76,14 +76,6 @@ def test_search_keys_reach_the_decoding_of_samples(task: LettersTask, key: str, 
     assert greedy["max_gen_toks"] == length, "deployment and search share the length"
 
 
-@pytest.mark.parametrize("k", [1, 3])
-def test_search_k_sets_number_of_samples(task: LettersTask, k: int) -> None:
-    run = task.run("r", search={"k": k})
-    requested = {tuple(call["indices"]) for call in task.log("r")[1:]}
-    assert requested == {tuple(range(-1, k))}
-    assert len(read_rows(run, "pool/responses")) == 24 * (1 + k)
-
-
 @pytest.mark.parametrize(("keep", "index"), [(None, 1), ("first", 0), ("last", 3)])
 def test_evidence_keep_replaces_the_tasks_rule(
     task: LettersTask, keep: str | None, index: int
@@ -165,7 +157,3 @@ def test_reports_dropped_problems_and_identical_samples(task: LettersTask) -> No
     note = "pool: 5 repeated problems dropped (deduplicate)"
     assert note in run.task["dropped"]
     assert note in report.replace("\\", "")
-
-
-def test_distinct_samples_give_no_warning(task: LettersTask) -> None:
-    assert list_warnings(task.run("r", splits=("pool", "audit"), search=K)) == []

@@ -95,16 +95,6 @@ def test_hashes_recent_files_at_every_call(tmp_path: Path, monkeypatch: pytest.M
         assert sha256_cached(file) == text
 
 
-def test_folder_hash_covers_names_and_contents(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "x").write_text("1")
-    before = sha256(tmp_path / "a")
-    (tmp_path / "a" / "x").rename(tmp_path / "a" / "y")
-    renamed = sha256(tmp_path / "a")
-    (tmp_path / "a" / "y").write_text("2")
-    assert len({before, renamed, sha256(tmp_path / "a")}) == 3
-
-
 def test_failed_write_keeps_old_file(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_text("old")

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Response, Verdict
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.run_directory.tables import JudgedResponse, ProblemState
@@ -98,9 +96,3 @@ def test_adjacent_windows_recover_their_union(
     assert (whole.state == "S") == ("S" in {part.state for part in parts})
     assert (whole.state == "G") == all(part.state == "G" for part in parts)
     assert whole.passing_samples == sum(part.passing_samples for part in parts)
-
-
-@pytest.mark.parametrize("numbers", [(-1, 4), (0, 0), (3, -1)])
-def test_rejects_invalid_windows(numbers: tuple[int, int]) -> None:
-    with pytest.raises(UserError, match="OFFSET-K"):
-        Window(*numbers)
