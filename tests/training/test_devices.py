@@ -60,12 +60,6 @@ def test_rejects_unavailable_device(
         choose_device(device)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_missing_gpu_does_not_fall_back_to_cpu() -> None:
-    with pytest.raises(UserError, match="cuda, but torch finds no GPU"):
-        choose_device("cuda")
-
-
 def test_rejects_dtype_unsupported_by_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch's answers for such a GPU are simulated."""
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)

@@ -9,8 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from gapft_harness.core.errors import PluginError
-from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recorded import read_training
 from tests.kit.command import succeed
@@ -98,10 +96,3 @@ def test_other_trainer_receives_no_pool(searched_folder: Path) -> None:
     assert path.read_text() != before
     change_recipe(searched_folder / "other", lambda recipe: None)
     succeed("run", "other", "--only", "train", *PLUGINS, cwd=searched_folder)
-
-
-def test_rejects_invalid_needs_problems(tmp_path: Path) -> None:
-    plugin = tmp_path / "wrong.py"
-    plugin.write_text(ONLINE.replace("needs_problems=True", "needs_problems='yes'"))
-    with pytest.raises(PluginError, match=r"trainer 'online': .*'needs_problems'.*'yes'"):
-        load_plugins([str(plugin)])

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import yaml
 
-from gapft_harness.core.files import sha256
 from gapft_harness.core.records import Arm
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.run_directory import layout
@@ -95,27 +94,6 @@ def test_report_names_shared_trainings(finished_folder: Path) -> None:
     shared = index_rows(results["seeds"], "condition", "seed")
     assert shared["same", 21]["trained_as"] == "gapft-seed21"
     assert shared["gapft", 21]["trained_as"] == ""
-
-
-def test_added_condition_reuses_adapter(finished_folder: Path, run: Path) -> None:
-    before = {
-        name: sha256(run / layout.adapter_path(arm)) for name, arm in [("a", GAPFT), ("b", SAME)]
-    }
-    content = yaml.safe_load((finished_folder / "recipe.yaml").read_text())
-    content["conditions"] = {"later": {"selector": "gapft"}, **content["conditions"]}
-    recipe = run.with_name("later.yaml")
-    recipe.write_text(yaml.safe_dump(content))
-    arguments = ("--include-path", "tasks", "--plugin", "plugin.py", "--run-dir", run)
-    entries = read_training(RunDirectory.open(run))
-    succeed("run", recipe, *arguments, cwd=finished_folder)
-    assert read_training_entry(run, LATER)["trained_as"] == GAPFT.name
-    kept = read_training(RunDirectory.open(run))
-    assert {arm: kept[arm] for arm in entries} == entries, "measured seconds are kept"
-    now = {
-        name: sha256(run / layout.adapter_path(arm)) for name, arm in [("a", GAPFT), ("b", SAME)]
-    }
-    assert now == before
-    assert find_differences(finished_folder, run) == []
 
 
 def start_run(folder: Path, name: str) -> subprocess.Popen[bytes]:
