@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -71,20 +70,6 @@ def test_passing_responses_are_read_in_order(
         assert list(problem.verified) == right
         assert [e.prompt_ids for e in problem.each_verified()] == [prompts[name]] * len(right)
         assert {e.problem_id for e in problem.each_verified()} <= {name}
-
-
-def test_keeps_two_row_groups_in_memory(tmp_path: Path) -> None:
-    """40 row groups of 20 problems, 5 responses of 400 ids each: 0.16 MB a group."""
-    names = [f"p{i:04d}" for i in range(800)]
-    write_table(tmp_path / "r.parquet", dict.fromkeys(names, [True] * 5), 20, tokens=400)
-    read = PoolResponses(tmp_path / "r.parquet", dict.fromkeys(names, (1,)), True)
-    before, most = pa.total_allocated_bytes(), 0
-    for name in names:
-        assert (
-            len(replace(build_evidence(name, "G"), read_verified=read.read_verified).verified) == 5
-        )
-        most = max(most, pa.total_allocated_bytes() - before)
-    assert most < 6 * 20 * 5 * 400 * 4
 
 
 def register_selector(**options: Any) -> Registration:

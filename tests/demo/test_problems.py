@@ -17,10 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from demo_policies import code_problems, problems
-from demo_policies.code_problems import CodeProblem, constant, unfinished_answer
-from demo_policies.code_steps import ENDINGS, READINGS, STEPS, Step, evaluate, program
-from demo_policies.code_tests import HIDDEN, LARGEST_ANSWER
-from demo_policies.problems import LARGEST, MAX_OPERATIONS, Operation, Problem, Split
+from demo_policies.code_problems import constant
+from demo_policies.code_steps import ENDINGS, STEPS, Step, evaluate, program
+from demo_policies.problems import LARGEST, MAX_OPERATIONS, Split
 from gapft_harness.sandbox import Program, Sandbox, Test
 from gapft_harness.verification.programs import last_program, read_suite
 
@@ -90,27 +89,9 @@ def test_splits_share_no_content(
     assert first == second or not set.intersection(*contents)
 
 
-@settings(max_examples=40, deadline=None)
-@given(
-    demo=demos, split=splits, seed=seeds, count=st.integers(0, 30), more=st.integers(0, 30)
-)  # fmt: skip
-def test_problems_are_distinct_balanced_and_extendable(
-    demo: Demo, split: Split, seed: int, count: int, more: int
-) -> None:
-    generated = demo.module.generate(split, count, seed)
-    assert len({getattr(problem, demo.content) for problem in generated}) == count
-    check_balance(demo, [getattr(problem, demo.word) for problem in generated])
-    assert demo.module.generate(split, count + more, seed)[:count] == generated
-
-
 def check_balance(demo: Demo, words: list[str]) -> None:
     counts = Counter(words)
     assert max(counts[w] for w in demo.words) - min(counts[w] for w in demo.words) <= 1
-
-
-def test_rejects_unknown_split(demo: Demo) -> None:
-    with pytest.raises(ValueError, match="'test'"):
-        next(demo.module.stream("test", 0))
 
 
 def test_bundled_files_are_generated_distinct_and_unused(demo: Demo, tmp_path: Path) -> None:
@@ -144,14 +125,6 @@ def evaluate_left_to_right(text: str) -> int:
     return int(eval(compile(ast.parse(bracketed, mode="eval"), "<expression>", "eval")))
 
 
-def test_builds_problem_from_left_to_right() -> None:
-    problem = Problem("Find", 22, (Operation("+", 17), Operation("*", 2)))
-    assert problem.question == "Find 22 +17 *2."
-    assert problem.values == (22, 39, 78)
-    assert problem.worked == r"22+17=39; 39*2=78; \boxed{78}"
-    assert problem.shortcut == r"By eye; \boxed{78}"
-
-
 @settings(max_examples=60, deadline=None)
 @given(split=splits, seed=seeds)
 def test_generated_problems_follow_task_rules(split: Split, seed: int) -> None:
@@ -175,9 +148,6 @@ def test_bundled_answers_are_right() -> None:
 
 # Programs
 
-EVEN, ADD = STEPS["line"][0], STEPS["line"][5]
-SUM = ENDINGS["line"][0]
-
 
 def extract_gold(record: Record) -> Record:
     return {name: record[name] for name in ("kind", "function", "tests", "public")}
@@ -187,23 +157,6 @@ def extract_program(response: str) -> Program:
     program_text = last_program(response)
     assert program_text is not None
     return Program(program_text)
-
-
-def test_builds_question_and_programs() -> None:
-    problem = CodeProblem("Sketch", "line", (Step(EVEN), Step(ADD, 3)), SUM)
-    example = problem.tests.tests[0]
-    assert problem.question == (
-        "Sketch: read a line of integers, keep the even ones, add 3 to each, print the sum.\n"
-        f"Example: {example.line} gives {example.answer}\n\n"
-    )
-    assert problem.whole == (
-        "```python\nx = list(map(int, input().split()))\nx = [v for v in x if v % 2 == 0]\n"
-        "x = [v + 3 for v in x]\nprint(sum(x))\n```"
-    )
-    assert problem.unfinished == problem.whole.replace("x = [v + 3 for v in x]\n", "")
-    assert constant(-4) == "```python\nprint(-4)\n```"
-    assert evaluate(problem.steps, SUM, [3, 4, 10]) == 4 + 3 + 10 + 3
-    assert unfinished_answer(problem, [3, 4, 10]) == 14
 
 
 def test_step_meanings_match_their_code(sandbox: Sandbox) -> None:
@@ -242,51 +195,6 @@ def test_tests_accept_whole_and_reject_lazy_programs(sandbox: Sandbox) -> None:
     )
     verdicts = [result.verdict for result in results]
     assert verdicts == ["accepted"] * len(whole) + ["wrong_answer"] * len(lazy)
-
-
-@settings(max_examples=40, deadline=None)
-@given(split=splits, seed=seeds)
-def test_hidden_tests_detect_missing_steps_and_constants(split: Split, seed: int) -> None:
-    for problem in code_problems.generate(split, 6, seed):
-        hidden = problem.tests.tests[problem.tests.public :]
-        assert (len(hidden), problem.tests.public in (1, 2)) == (HIDDEN, True)
-        assert len({test.answer for test in hidden}) > 1
-        for left_out in range(len(problem.steps)):
-            steps = problem.steps[:left_out] + problem.steps[left_out + 1 :]
-            assert any(evaluate(steps, problem.ending, [*t.values]) != t.answer for t in hidden)
-        for test in problem.tests.tests:
-            assert len(test.values) <= READINGS[problem.family].most
-            assert abs(test.answer) <= LARGEST_ANSWER
-            assert test.answer == evaluate(problem.steps, problem.ending, [*test.values])
-
-
-def test_public_tests_miss_some_last_steps() -> None:
-    chosen = code_problems.generate("tuning", 300, 1)
-    blind = [
-        all(
-            unfinished_answer(problem, test.values) == test.answer
-            for test in problem.tests.tests[: problem.tests.public]
-        )
-        for problem in chosen
-    ]
-    assert 0.2 < sum(blind) / len(blind) < 0.4
-
-
-def test_rejects_step_without_effect() -> None:
-    sort, count = STEPS["line"][11], ENDINGS["line"][1]
-    problem = CodeProblem("Sketch", "line", (Step(sort),), count)
-    assert problem.suite is None
-    with pytest.raises(ValueError, match="sort"):
-        _ = problem.question
-
-
-def test_generates_thousands_of_programs_of_every_length() -> None:
-    chosen = list(islice(code_problems.stream("pretrain", 5), 6_000))
-    assert len({problem.whole for problem in chosen}) > 4_000
-    lengths = Counter(len(problem.steps) for problem in chosen)
-    assert set(lengths) == set(range(1, code_problems.MAX_STEPS + 1))
-    assert min(lengths.values()) > 600
-    assert {problem.family for problem in chosen} == set(READINGS)
 
 
 def test_bundled_solutions_pass_their_tests(sandbox: Sandbox) -> None:

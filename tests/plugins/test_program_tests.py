@@ -141,26 +141,6 @@ def test_machine_without_sandbox_tier_is_refused(monkeypatch: pytest.MonkeyPatch
     assert all(tier in str(caught.value) for tier in TIERS)
 
 
-@pytest.mark.parametrize(
-    ("parameters", "key"),
-    [
-        ({"tier": "docker"}, "docker"),
-        ({"prelude": "all"}, "prelude"),
-        ({"workers": 0}, "workers"),
-        ({"preload": ["nunpy"]}, "nunpy"),
-        ({"limits": {"cpu": 3}}, "'cpu_s'"),
-        ({"limits": {"cpu_s": 0}}, "limits: cpu_s"),
-        ({"limits": {"cpu_s": 30}}, "limits: wall_s"),
-        ({"limits": {"wall_s": float("inf")}}, "limits: wall_s"),
-        ({"limits": {"files": 2.5}}, "limits: files"),
-        ({"timeout": 3}, "timeout"),
-    ],
-)
-def test_wrong_parameter_is_named(parameters: dict[str, Any], key: str) -> None:
-    with pytest.raises(UserError, match=key):
-        load_verifier("program_tests", **parameters)
-
-
 #: Programs that reveal where Python is installed, and the end of their feedback.
 REVEALING = {
     "raise ValueError(3)": "ValueError: 3",
