@@ -185,7 +185,7 @@ def test_counts_failing_rewards(tmp_path: Path) -> None:
     common = [
         *("run", "controls/online", "--run-dir", "run", *SMALL, "--plugin", "moody.py"),
         *("--set", "verifier.name=calm", "--condition", "grpo_all", "--set", "experiments={}"),
-        *("--set", "training.grpo.reward_seconds=2"),
+        *("--set", "training.grpo.reward_seconds=2", "--set", "training.update_groups=1"),
     ]
     done = gapft(*common, cwd=tmp_path)
     assert done.returncode == 1
