@@ -1,1 +1,1 @@
-"""Train and measure the policies of the demonstrations; not included in the wheel."""
+"""Train the policies of the demonstrations; not included in the wheel."""

@@ -1,53 +1,42 @@
-"""Train the demo's policy from random weights, as for the shipped folder.
+"""Train a demo's policy from random weights, as for the shipped folders.
 
-    OMP_NUM_THREADS=1 python -m demo_policies.pretrain --out DIR --seed N
+    OMP_NUM_THREADS=1 python -m demo_policies.pretrain demo --out DIR --seed N
 
-Two phases, both counted in steps and never in seconds, so a slow machine trains the
-same policy as a fast one:
+Two phases, both counted in steps and never in seconds, so a slow machine trains the same policy as
+a fast one:
 
-1. *Skill*: chains of 1 to 4 operations, answered with all their steps.
-2. *Habit*: the same problems, but whether the steps are shown depends on the verb. The resulting
-   policy can do more than it does in one decode: with some verbs it mostly guesses, and search
-   finds the worked answer.
+1. *Skill*: every problem is answered as well as possible.
+2. *Habit*: the same problems, but how well they are answered depends on their first word. The
+   resulting policy can do more than it does in one decode: with some words it mostly guesses, and
+   search finds the right answer.
 
-Problems come only from the "pretrain" part of the problem space. The saved model has wider heads
-than the trained one (``widen``), and computes the same function.
+Problems come only from the "pretrain" part of the problem space.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import math
+import string
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from random import Random
 from typing import TYPE_CHECKING, Final
 
-from demo_policies.problems import VERBS, Problem, stream
-from demo_policies.tokenizer import build_tokenizer
-from demo_policies.widen import widen_heads
+from demo_policies import arithmetic, programs
 
 if TYPE_CHECKING:
     from torch import Tensor
     from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-#: Probability that a habit-phase response shows its steps, by verb; chosen on "tuning".
-SHOWN_STEPS: Final = dict(zip(VERBS, (0.95, 0.80, 0.50, 0.35, 0.15, 0.05), strict=True))
+#: Prompts with the responses to learn, without end.
+Examples = Iterator[tuple[str, str]]
+
 IGNORED_LABEL: Final = -100
-
-#: Dimensions of a head in the saved folder; see ``widen``.
-SERVED_HEAD: Final = 32
-
-
-@dataclass(frozen=True)
-class Example:
-    """A prompt and the response to learn, as texts."""
-
-    prompt: str
-    response: str
+PAD, BOS, EOS, UNKNOWN = "<pad>", "<s>", "</s>", "<unk>"
 
 
 @dataclass(frozen=True)
@@ -55,15 +44,12 @@ class Phase:
     """The schedule of one phase.
 
     Attributes:
-        name: name in the progress lines.
         steps: optimizer steps.
-        peak: highest learning rate, reached after ``warmup`` steps and followed by a
-            cosine to zero.
+        peak: highest learning rate, reached after ``warmup`` steps and followed by a cosine to 0.
         warmup: steps of linear rise.
         batch: examples per step.
     """
 
-    name: str
     steps: int
     peak: float
     warmup: int
@@ -77,27 +63,81 @@ class Phase:
         return self.peak * 0.5 * (1 + math.cos(math.pi * progress))
 
 
-SKILL: Final = Phase("skill", steps=4_000, peak=3e-3, warmup=100)
-HABIT: Final = Phase("habit", steps=270, peak=7e-4, warmup=20)
+@dataclass(frozen=True)
+class Policy:
+    """What a policy is trained with.
+
+    Attributes:
+        phrases: phrases that are one token each, in the order of the vocabulary.
+        context: its longest text in tokens.
+        yield_skill: the examples of the skill phase, of a seed.
+        yield_habit: the examples of the habit phase, of a seed.
+        skill: the skill phase.
+        habit: the habit phase.
+        served_head: dimensions of a head in the saved folder, if not those of training.
+    """
+
+    phrases: Sequence[str]
+    context: int
+    yield_skill: Callable[[int], Examples]
+    yield_habit: Callable[[int], Examples]
+    skill: Phase
+    habit: Phase
+    served_head: int | None = None
+
+    def build_tokenizer(self) -> PreTrainedTokenizerFast:
+        """Build a tokenizer that pads on the left and adds no special token to a text.
+
+        So ``decode(encode(text))`` is the text, and a prompt with a response has the tokens of the
+        prompt followed by those of the response. The longest phrase that matches is a token;
+        numbers 0..99 and every printable ASCII character follow the phrases.
+        """
+        from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+        from transformers import PreTrainedTokenizerFast
+
+        numbers = [str(number) for number in range(100)]
+        characters = [*string.ascii_letters, *string.punctuation, " ", "\n"]
+        words = dict.fromkeys([PAD, BOS, EOS, UNKNOWN, *self.phrases, *numbers, *characters])
+        tokenizer = Tokenizer(
+            models.WordLevel({word: index for index, word in enumerate(words)}, unk_token=UNKNOWN)
+        )
+        # Phrases before single characters, the longest first; a two-digit number has no leading 0.
+        longest_first = sorted(self.phrases, key=len, reverse=True)
+        alternatives = "|".join(_escape(phrase) for phrase in longest_first)
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(
+            Regex(rf"{alternatives}|[1-9][0-9]|[\s\S]"), behavior="isolated"
+        )
+        tokenizer.decoder = decoders.Fuse()
+        return PreTrainedTokenizerFast(
+            tokenizer_object=tokenizer,
+            pad_token=PAD,
+            bos_token=BOS,
+            eos_token=EOS,
+            unk_token=UNKNOWN,
+            padding_side="left",
+            model_max_length=self.context,
+            model_input_names=["input_ids", "attention_mask"],
+            clean_up_tokenization_spaces=False,
+        )
 
 
-def skill_examples(seed: int) -> Iterator[Example]:
-    """Yield worked examples without end."""
-    for problem in stream("pretrain", seed):
-        yield Example(problem.question, problem.worked)
+#: vLLM's attention on a CPU supports heads of 32 dimensions and of multiples of 16 from 64 on. The
+#: first policy is trained with 24.
+POLICIES: Final = {
+    "demo": Policy(
+        arithmetic.PHRASES, arithmetic.CONTEXT_TOKENS, arithmetic.yield_skill,
+        arithmetic.yield_habit, Phase(4_000, 3e-3, 100), Phase(270, 7e-4, 20), served_head=32,
+    ),
+    "demo-code": Policy(
+        programs.list_phrases(), programs.CONTEXT_TOKENS, programs.yield_skill,
+        programs.yield_habit, Phase(1_500, 3e-3, 100), Phase(400, 1e-3, 20),
+    ),
+}  # fmt: skip
 
 
-def habit_examples(seed: int) -> Iterator[Example]:
-    """Yield examples without end that show their steps with the probability of their verb."""
-    rng = Random(f"habit:{seed}")
-    # The seed differs from the skill phase's, which would begin with the same problems.
-    for problem in stream("pretrain", seed + 1_000_000):
-        yield Example(problem.question, habitual_response(problem, rng))
-
-
-def habitual_response(problem: Problem, rng: Random) -> str:
-    """Draw the worked response or the shortcut by the verb's habit."""
-    return problem.worked if rng.random() < SHOWN_STEPS[problem.verb] else problem.shortcut
+def _escape(phrase: str) -> str:
+    """Escape a phrase for Oniguruma, which may not accept the spaces of ``re.escape``."""
+    return "".join(c if c.isalnum() or c in " \n,:;`" else f"\\{c}" for c in phrase)
 
 
 def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
@@ -122,7 +162,9 @@ def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausal
     return LlamaForCausalLM(config)
 
 
-def collate(examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast) -> dict[str, Tensor]:
+def collate(
+    examples: Sequence[tuple[str, str]], tokenizer: PreTrainedTokenizerFast
+) -> dict[str, Tensor]:
     """Build one padded batch of examples.
 
     Args:
@@ -135,10 +177,8 @@ def collate(examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast) -> 
     """
     import torch
 
-    prompts = [list(tokenizer.encode(example.prompt)) for example in examples]
-    responses = [
-        [*tokenizer.encode(example.response), tokenizer.eos_token_id] for example in examples
-    ]
+    prompts = [list(tokenizer.encode(prompt)) for prompt, _ in examples]
+    responses = [[*tokenizer.encode(response), tokenizer.eos_token_id] for _, response in examples]
     longest = max(len(p) + len(r) for p, r in zip(prompts, responses, strict=True))
     ids = torch.full((len(examples), longest), tokenizer.pad_token_id)
     labels = torch.full((len(examples), longest), IGNORED_LABEL)
@@ -154,19 +194,11 @@ def collate(examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast) -> 
 def train(
     model: LlamaForCausalLM,
     tokenizer: PreTrainedTokenizerFast,
-    examples: Iterator[Example],
+    examples: Examples,
     phase: Phase,
     report: Callable[[str], None] = print,
 ) -> None:
-    """Train a model in place for one phase.
-
-    Args:
-        model: changed in place.
-        tokenizer: the tokenizer.
-        examples: at least ``phase.steps * phase.batch`` examples.
-        phase: the schedule.
-        report: called with a line of progress every hundred steps and at the end.
-    """
+    """Train a model in place for one phase; report progress every hundred steps and at the end."""
     import torch
 
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.01)
@@ -180,8 +212,56 @@ def train(
         optimizer.step()
         optimizer.zero_grad()
         if (step + 1) % 100 == 0 or step + 1 == phase.steps:
-            report(f"{phase.name} {step + 1}/{phase.steps} loss {loss.item():.4f}")
+            report(f"step {step + 1}/{phase.steps} loss {loss.item():.4f}")
     model.eval()
+
+
+def widen_heads(model: LlamaForCausalLM, width: int) -> LlamaForCausalLM:
+    """Copy a model with heads of ``width`` dimensions; its logits are equal up to rounding.
+
+    Three changes preserve the function. Rotary positions turn dimensions i and i + h/2 of a
+    head of h together, so the zeros go to the end of each half. The base of their angles,
+    ``theta^(-2i/h)``, is raised to ``width / h``. And queries are scaled by ``sqrt(width / h)``,
+    because scores are divided by the root of the head's width.
+
+    Args:
+        model: a model with plain rotary positions and at most as many key heads as query heads.
+        width: new number of dimensions of a head; even, and at least the old number.
+
+    Raises:
+        ValueError: the width is odd or less than the model's.
+    """
+    import torch
+    from transformers import LlamaForCausalLM
+
+    old = int(model.config.head_dim)
+    if width % 2 or width < old:
+        raise ValueError(f"expected an even width from {old}, found {width}")
+    config = copy.deepcopy(model.config)
+    config.head_dim = width
+    rope = dict(config.rope_parameters)
+    config.rope_parameters = rope | {"rope_theta": rope["rope_theta"] ** (width / old)}
+    weights = model.state_dict()
+    for name, weight in weights.items():
+        if name.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight")):
+            wider = _pad_rows(weight, old, width)
+            weights[name] = wider * math.sqrt(width / old) if "q_proj" in name else wider
+        elif name.endswith("o_proj.weight"):
+            weights[name] = _pad_rows(weight.T, old, width).T.contiguous()
+    # All weights drawn here are replaced; the caller's random stream must not advance.
+    with torch.random.fork_rng(devices=[]):
+        wide = LlamaForCausalLM(config)
+    wide.load_state_dict(weights)
+    return wide.eval()
+
+
+def _pad_rows(weight: Tensor, old: int, width: int) -> Tensor:
+    """Pad (heads * old, columns) to (heads * width, columns) with zeros after each half head."""
+    import torch
+
+    halves = weight.reshape(-1, old // 2, weight.shape[1])
+    zeros = halves.new_zeros(halves.shape[0], (width - old) // 2, halves.shape[2])
+    return torch.cat([halves, zeros], dim=1).flatten(0, 1)
 
 
 def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
@@ -205,16 +285,19 @@ def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Pa
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train a policy (see the module docstring)."""
     parser = argparse.ArgumentParser(prog="python -m demo_policies.pretrain")
+    parser.add_argument("policy", choices=POLICIES)
     parser.add_argument("--out", type=Path, required=True, help="folder to write the policy to")
     parser.add_argument("--seed", type=int, default=0, help="of weights and data (default: 0)")
     options = parser.parse_args(arguments)
-
-    tokenizer = build_tokenizer()
+    policy = POLICIES[options.policy]
+    tokenizer = policy.build_tokenizer()
     model = build_model(tokenizer, options.seed)
     print(f"{model.num_parameters():,} parameters, {len(tokenizer)} tokens")
-    train(model, tokenizer, skill_examples(options.seed), SKILL)
-    train(model, tokenizer, habit_examples(options.seed), HABIT)
-    save(widen_heads(model, SERVED_HEAD), tokenizer, options.out)
+    train(model, tokenizer, policy.yield_skill(options.seed), policy.skill)
+    train(model, tokenizer, policy.yield_habit(options.seed), policy.habit)
+    if policy.served_head is not None:
+        model = widen_heads(model, policy.served_head)
+    save(model, tokenizer, options.out)
     print(options.out)
 
 

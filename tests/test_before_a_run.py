@@ -13,7 +13,6 @@ import pytest
 from typer.testing import CliRunner
 
 from gapft_harness.cli.main import app
-from gapft_harness.core.errors import UserError
 from tests.kit.command import succeed
 
 SMALL = (
@@ -82,14 +81,3 @@ def test_dry_run_fails_if_inputs_are_missing(
     missing = CliRunner().invoke(app, less)
     assert "# missing here" in missing.output
     assert missing.exit_code == 1
-
-
-@pytest.mark.parametrize("command", [["run", "demo"], ["run", "demo", "--dry-run"]])
-def test_rejects_negative_seed(
-    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(app, [*command, "--seed", "-1"])
-    assert isinstance(done.exception, UserError)
-    assert "seeds.0" in str(done.exception)
-    assert not any(tmp_path.iterdir())

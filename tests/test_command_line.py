@@ -49,12 +49,6 @@ def test_run_accepts_lm_eval_options(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "pool_limit: 3" in lm_eval_output
 
 
-def test_set_overrides_limit_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    output = run_command("run", "demo", "--limit", "3", "--set", "data.audit_limit=5", *DRY)
-    assert "pool_limit: 3\n  audit_limit: 5" in output
-
-
 def test_set_overrides_every_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     sets = {

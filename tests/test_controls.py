@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import shutil
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 
-from gapft_harness.analysis.decomposition import compute_gain_share
 from gapft_harness.analysis.paired import flip_signs
-from gapft_harness.cli.dry_run import describe_dry_run
-from gapft_harness.cli.options import Options
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.core.streams import Stream
@@ -32,7 +27,6 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.experiment import View
 from gapft_harness.stages.experiment.loading import load_experiments
-from tests.kit.dry_runs import parse_section
 from tests.kit.part_tables import read_tables
 from tests.kit.scaled_letters import SELECTED, ChangingLetters, write_task
 
@@ -190,15 +184,6 @@ def test_rows_have_the_states_of_training_sets(
     assert {row["kept"] for row in tables["gold_labels_seeds"]} == {None, 0}
 
 
-@pytest.mark.parametrize(
-    ("first", "full", "share"), [("5.46", "6.75", "80.9"), ("5.73", "9.40", "61.0")]
-)
-def test_first_sample_share_matches_paper(first: str, full: str, share: str) -> None:
-    gain = compute_gain_share(Fraction(first), Fraction(full))
-    assert gain is not None
-    assert f"{100 * float(gain):.1f}" == share
-
-
 def test_shared_core_is_kept_in_every_condition(finished_run: ChangingLetters) -> None:
     all_, none, gold = (read_selection(finished_run, name) for name in CORE)
     core = [e for e in all_ if e.state == "G"]
@@ -226,29 +211,6 @@ def test_reports_unmatched_training_sets(finished_run: ChangingLetters, tmp_path
         ("gapft-seed13 and gold-seed13", "target strings"),
     ):
         assert any(all(word in fault for word in words) for fault in faults), (words, faults)
-
-
-def test_dry_run_prints_paper_update_counts() -> None:
-    sizes = ["budget.n=913", "conditions.core_8.n=3046", "conditions.core_gold.n=3046"]
-    text = describe_dry_run(Options("controls/llama-reclor-core-added", overrides=sizes), None)
-    conditions = parse_section(text, "conditions")
-    assert conditions["gapft"].endswith("n = 913; N = 7304; J = 457")
-    for name in ("core_8", "core_gold"):
-        assert re.search(r"n = 3046; .*J = 1523$", conditions[name])
-
-
-def test_gold_targets_name_their_origin(finished_run: ChangingLetters) -> None:
-    gapft, gold = (read_selection(finished_run, name) for name in ("gapft", "gold"))
-    assert [e.response_ids for e in gold] == [e.response_ids for e in gapft]
-    assert [e.origin for e in gold] == [e.problem_id for e in gapft]
-    assert any(e.origin != e.problem_id for e in gold)
-
-
-def test_rejects_gold_targets_beyond_the_answer(tmp_path: Path) -> None:
-    letters_run = write_task(tmp_path)
-    with pytest.raises(UserError, match="answer alone"):
-        letters_run.change(conditions={"gapft": {}, "gold_labels": {}}, budget={"n": 8})
-    assert not (tmp_path / "r/adapters").exists()
 
 
 @pytest.mark.parametrize(
@@ -337,30 +299,6 @@ def test_bundled_control_differs_only_in_conditions(name: str) -> None:
         left_out["training"] = {"grpo"}
     actual, expected = (r.model_dump(mode="json", exclude=left_out) for r in (recipe, other))
     assert actual == expected
-    load_experiments(recipe, load_plugins())
-    check_names(recipe, load_plugins())
-
-
-@pytest.mark.parametrize("name", OF_OLDER)
-def test_older_protocol_settings(name: str) -> None:
-    recipe = load_recipe(list_bundled_recipes()[name])
-    main = load_recipe(list_bundled_recipes()[OF_OLDER[name]])
-    own = {
-        "name", "description", "conditions", "experiments", "seeds", "budget", "notes", "paper",
-        "data", "training",
-    }  # fmt: skip
-    assert recipe.model_dump(exclude=own) == main.model_dump(exclude=own)
-    pool = {"gapft_logiqa": "gapft_logiqa_whole_pool"}.get(main.data.task, main.data.task)
-    assert recipe.data == main.data.model_copy(update={"task": pool})
-    assert main.model.start_tokens == 2, "source rows are the same in both protocols"
-    assert recipe.training == main.training.model_copy(update={"start_tokens": 1})
-    assert (recipe.seeds, recipe.budget.n) == ((13, 21, 42), "verified")
-    assert [condition.params.get("k") for condition in recipe.conditions.values()] == [
-        0,
-        1,
-        8,
-        None,
-    ]
     load_experiments(recipe, load_plugins())
     check_names(recipe, load_plugins())
 

@@ -56,23 +56,6 @@ def test_applies_template_by_default(folder: Path) -> None:
     assert "model.chat_template" not in again.stderr, "said once, of a new run"
 
 
-@pytest.mark.thorough
-def test_false_disables_template(folder: Path) -> None:
-    off = ("--set", "model.chat_template=false")
-    message = succeed(*SEARCH, "off", *off, cwd=folder).stderr
-    assert "chat_template: true" not in message
-    assert read_stored_setting(folder / "off") is False
-    assert not any("<user>" in prompt for prompt in read_prompts(folder / "off", folder))
-
-
-@pytest.mark.thorough
-def test_base_model_has_no_template(folder: Path) -> None:
-    base = ("--model-args", f"pretrained={folder / 'base'}")
-    message = succeed(*SEARCH, "plain", *base, cwd=folder).stderr
-    assert "model.chat_template" not in message
-    assert read_stored_setting(folder / "plain") is False
-
-
 def test_gap_and_dry_run_apply_template(folder: Path) -> None:
     model = ("--model-args", f"pretrained={folder / 'model'},dtype=float32", "--k", "2")
     done = succeed("gap", "letters", *ASKED, *model, "--limit", "2", "--out", "gap", cwd=folder)

@@ -16,7 +16,6 @@ from gapft_harness.run_directory.recorded import list_warnings
 from gapft_harness.stages.integrity.disjoint import (
     DuplicateIndex,
     require_disjoint,
-    warn_of_near_duplicates,
 )
 from gapft_harness.stages.pipeline import STAGES
 from gapft_harness.stages.verify.run import verify
@@ -57,15 +56,6 @@ def test_finds_shared_problems_from_both_sides(
         require_disjoint(pool, audit, "pool", "audit", "t")
 
 
-def test_warns_of_case_and_white_space_differences() -> None:
-    pool = [("a", "Add  1 and 2"), ("b", "add 1 and 3"), ("c", "add 1")]
-    audit = [("x", "add 1 and 2"), ("y", "Add 1\nand 3")]
-    assert warn_of_near_duplicates(pool, audit).startswith(
-        "2 pool problems differ from an audit problem only in case or white space, first: a (there"
-    )
-    assert warn_of_near_duplicates(pool[2:], audit) == ""
-
-
 RECIPE = (
     "name: r\ndata: {task: letters}\n"
     "model: {backend: dummy, args: {pretrained: none}}\nexecutor: {workers: 1}\n"
@@ -82,16 +72,15 @@ def task_folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("split", ["pool", "audit"])
-def test_rejects_audit_equal_to_pool(task_folder: Path, split: str) -> None:
+def test_rejects_audit_equal_to_pool(task_folder: Path) -> None:
     tasks = task_folder / "tasks"
     (tasks / "audit.jsonl").write_text((tasks / "pool.jsonl").read_text())
-    done = gapft(*SEARCH, "--split", split, *OPTIONS, cwd=task_folder)
-    assert done.returncode == 2
-    assert "6 of 6 pool problems are also in the audit, first: pool0-" in done.stderr
-    assert "data.drop_shared=true" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not (task_folder / "run").exists()
+    for split in ("pool", "audit"):
+        done = gapft(*SEARCH, "--split", split, *OPTIONS, cwd=task_folder)
+        assert done.returncode == 2
+        assert "6 of 6 pool problems are also in the audit, first: pool0-" in done.stderr
+        assert "data.drop_shared=true" in done.stderr
+        assert not (task_folder / "run").exists()
     dry_run = gapft("run", "recipe.yaml", *SEARCH[6:], *OPTIONS, "--dry-run", cwd=task_folder)
     assert "6 of 6 pool problems are also in the audit" in dry_run.stdout
 

@@ -16,7 +16,6 @@ from gapft_harness.cli.options import Options
 from gapft_harness.cli.runs import run_recipe, run_stages_alone
 from gapft_harness.core.errors import UserError
 from gapft_harness.demo import find_policy
-from gapft_harness.lm_eval_bridge.discovery import NoSuchTaskError
 from gapft_harness.run_directory.directory import SPLITS
 from tests.kit.command import gapft
 from tests.kit.dry_runs import parse_section
@@ -154,17 +153,6 @@ def test_dry_run_restores_environment(value: str | None, monkeypatch: pytest.Mon
     environment = dict(os.environ)
     describe_dry_run(Options("demo"), Path("r"))
     assert dict(os.environ) == environment
-
-
-def test_rejects_unknown_task(tmp_path: Path) -> None:
-    for choice, name in (
-        (Options("demo", task="gapft"), "gapft"),
-        (Options("demo", include_paths=[str(tmp_path / "none")]), "none"),
-        (Options("demo", task="gapft_dmo"), "'gapft_demo'"),
-    ):
-        with pytest.raises(NoSuchTaskError, match=name) as caught:
-            describe_dry_run(choice, None)
-        assert caught.value.exit_status == 2
 
 
 def test_names_the_end_token() -> None:

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from gapft_harness.core.errors import PluginError, UserError
 from gapft_harness.core.records import GREEDY, Decoding, Problem, Response, Verdict
-from gapft_harness.engine.store import Store
 from gapft_harness.hooks.judge import Judge
 from gapft_harness.hooks.protocols import (
     Generated,
@@ -26,7 +25,7 @@ from gapft_harness.hooks.protocols import (
 )
 from gapft_harness.plugins.verifiers.program_tests import ProgramTests
 from gapft_harness.run_directory.tables import read_judged
-from gapft_harness.sandbox import Sandbox, probe_tiers
+from gapft_harness.sandbox import probe_tiers
 from gapft_harness.stages.generation.chunks import (
     DecodePhase,
     build_single_phase,
@@ -37,7 +36,6 @@ from gapft_harness.stages.generation.lines import Responses
 from tests.generated import (
     generate_missing,
     judge_and_write,
-    place_chunks,
     read_parts,
 )
 
@@ -224,34 +222,6 @@ def test_progress_counts_an_episode_once(script: Script, limit: int, cut: int) -
     assert set(totals) == {count}
 
 
-def test_skips_unneeded_attempts(tmp_path: Path) -> None:
-    problems = build_problems(2)
-    script = {(p.id, index): ["good"] for p in problems for index in range(-1, 3)}
-    sampler, episodes = ScriptedSampler(script), build_episodes(Judge(WordVerifier()), 3, "words")
-    generate_episodes(tmp_path, problems, sampler, episodes)
-    assert sampler.calls == 1
-    assert not [
-        chunk
-        for chunk in place_chunks(problems, PHASES, episodes=episodes)
-        if chunk.list_missing(Store(tmp_path))
-    ]
-
-
-def test_each_attempt_has_its_own_seed(tmp_path: Path) -> None:
-    problems = build_problems(1)
-    script = {("p0", index): ["bad", "bad", "bad"] for index in range(-1, 3)}
-    episodes = build_episodes(Judge(WordVerifier()), 3, "words")
-    sampler = ScriptedSampler(script)
-    generate_episodes(tmp_path, problems, sampler, episodes)
-    seeds = [
-        seed
-        for request in sampler.requested
-        for index, seed in zip(request.indices, request.seeds, strict=True)
-        if index >= 0
-    ]
-    assert len(set(seeds)) == len(seeds) == 9
-
-
 def test_rejects_sampler_that_ignores_feedback(tmp_path: Path) -> None:
     problems = build_problems(1)
     script = {("p0", index): ["bad", "bad"] for index in range(-1, 3)}
@@ -270,11 +240,6 @@ class NoFeedback:
 
     def verify(self, responses: Sequence[str], golds: Sequence[Any]) -> list[Verdict]:
         return [Verdict("fail") for _ in responses]
-
-
-class RaisingFeedback(NoFeedback):
-    def feedback(self, responses: Sequence[str], golds: Sequence[Any]) -> list[str | None]:
-        raise RuntimeError("lost")
 
 
 class EmptyFeedback(NoFeedback):
@@ -306,12 +271,6 @@ def test_episodes_need_verifier_with_feedback() -> None:
 def test_blames_verifier_for_wrong_feedback(verifier: Any, message: str) -> None:
     with pytest.raises(PluginError, match=message):
         build_episodes(Judge(verifier), 2, "v").feedback(["a", "b"], [1, 2])
-
-
-def test_exception_in_feedback_has_the_verifiers_name() -> None:
-    with pytest.raises(RuntimeError, match="lost") as raised:
-        build_episodes(Judge(RaisingFeedback()), 2, "v").feedback(["a", "b"], [1, 2])
-    assert any("'RaisingFeedback'" in note for note in raised.value.__notes__)
 
 
 # The real verifier
@@ -415,27 +374,6 @@ def test_hidden_tests_do_not_affect_episodes(
     assert verdicts == [[False, False, True, True], [False] * 4, [True] * 4]
 
 
-def test_feedback_runs_no_hidden_tests(
-    program_verifier: ProgramTests, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ran: list[str] = []
-    real = Sandbox.stream
-
-    def record_stream(self: Sandbox, items: Any, **options: Any) -> Any:
-        def record_inputs() -> Any:
-            for program, tests in items:
-                ran.extend(test.input for test in tests)
-                yield program, tests
-
-        return real(self, record_inputs(), **options)
-
-    monkeypatch.setattr(Sandbox, "stream", record_stream)
-    assert program_verifier.feedback([GOOD], [DOUBLE]) == [None]
-    assert ran == ["1\n", "3\n"]
-    program_verifier.verify([GOOD], [DOUBLE])
-    assert ran[2:] == ["1\n", "3\n", f"{SECRET_IN}\n"]
-
-
 def test_feedback_does_not_decode_hidden_tests(program_verifier: ProgramTests) -> None:
     """Only the verdict uses them; an unreadable hidden test is an error, never a pass."""
     gold = {**DOUBLE, "tests": DOUBLE["tests"][:2], "hidden": "cannot be decoded"}
@@ -505,15 +443,3 @@ def test_program_ends_episode_without_public_tests(
     feedback = program_verifier.feedback([fence("raise SystemExit(3)"), "nothing"], [gold, gold])
     assert feedback[0] is None
     assert feedback[1] is not None
-
-
-def test_check_gold_reports_bad_gold(program_verifier: ProgramTests) -> None:
-    assert program_verifier.check_gold(DOUBLE) == ""
-    assert "there are no tests" in program_verifier.check_gold({**DOUBLE, "tests": [], "public": 0})
-    assert "unknown field 'hiden'" in program_verifier.check_gold({**DOUBLE, "hiden": "x"})
-
-
-def test_verifier_describes_sandbox(program_verifier: ProgramTests) -> None:
-    described = program_verifier.describe()
-    assert described["sandbox_tier"] in ("namespaces", "landlock")
-    assert described["limits"]["cpu_s"] == 1

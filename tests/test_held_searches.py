@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +10,6 @@ from typing import Any
 import pytest
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.hooks.loading import hash_code
-from gapft_harness.hooks.manager import _load_cached, load_plugins
 from gapft_harness.hooks.protocols import Job, Progress
 from gapft_harness.stages.search.stage import run_search_stage
 from tests.kit.command import gapft, succeed
@@ -81,54 +77,3 @@ def test_detects_gold_edited_between_jobs(task: LettersTask) -> None:
     with pytest.raises(UserError, match=r"pool: its problems have just changed"):
         run_search_stage(replace(task.context(run, ("pool",)), executor=edits))
     assert not (run.path / "pool/responses.parquet").exists()
-
-
-PLUGIN = """
-from functools import partial
-from gapft_harness.api import hookimpl
-
-def pick(pool, n, rng, limit=5):
-    return pool.draw(pool.solved, n, rng)
-
-@hookimpl
-def register_selectors(register):
-    register("plain", pick)
-    register("partial", partial(pick, limit=5))
-    register("lambda", lambda pool, n, rng: pick(pool, n, rng))
-"""
-
-
-def test_components_of_a_file_share_its_code_hash(tmp_path: Path) -> None:
-    file, seen = tmp_path / "mine.py", set()
-    for text in (PLUGIN, PLUGIN.replace("limit=5", "limit=6"), f"{PLUGIN}# a remark\n"):
-        file.write_text(text)
-        _load_cached.cache_clear()
-        plugins = load_plugins([str(file)])
-        codes = {
-            plugins.find_code_hash("selector", name) for name in ("plain", "partial", "lambda")
-        }
-        assert len(codes) == 1
-        seen |= codes
-    assert len(seen) == 3
-
-
-def test_detects_changes_in_other_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = tmp_path / "picking"
-    package.mkdir()
-    registering, own = package / "__init__.py", package / "own.py"
-    registering.write_text(PLUGIN.replace("def pick", "def other") + "from picking.own import pick")
-    own.write_text("def pick(pool, n, rng):\n    return []\n")
-    monkeypatch.syspath_prepend(tmp_path)
-
-    def read_code_hash() -> str:
-        importlib.invalidate_caches()
-        for name in ("picking", "picking.own"):
-            sys.modules.pop(name, None)
-        module = importlib.import_module("picking")
-        return hash_code(module, module.pick)
-
-    original = read_code_hash()
-    own.write_text("def pick(pool, n, rng):\n    return [1]\n")
-    edited = read_code_hash()
-    registering.write_text(registering.read_text() + "\n")
-    assert len({original, edited, read_code_hash()}) == 3

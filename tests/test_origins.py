@@ -59,24 +59,6 @@ def borrow_response(e: Evidence, other: Evidence, **more: Any) -> Evidence:
     ("select", "expected"),
     [
         (
-            lambda p, n, r: [borrow_response(p.missed[0], p.solved[0])],
-            r"G000 .*U000.*responses='borrowed'",
-        ),
-        (
-            lambda p, n, r: [replace(p.solved[0], response=Response("x", 0, "", (1,), "stop", 0))],
-            "problem G000 that is not its verified evidence",
-        ),
-    ],
-)
-def test_undeclared_borrowing_is_an_error(select: Any, expected: str) -> None:
-    with pytest.raises(PluginError, match=expected):
-        select_evidence(select, build_pool(3, 3), 1)
-
-
-@pytest.mark.parametrize(
-    ("select", "expected"),
-    [
-        (
             lambda p, n, r: [borrow_response(p.missed[0], p.solved[0], prompt_ids=(7,))],
             "problem U000 changed in more than its response",
         ),

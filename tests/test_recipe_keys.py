@@ -165,7 +165,3 @@ def test_reports_dropped_problems_and_identical_samples(task: LettersTask) -> No
     note = "pool: 5 repeated problems dropped (deduplicate)"
     assert note in run.task["dropped"]
     assert note in report.replace("\\", "")
-
-
-def test_distinct_samples_give_no_warning(task: LettersTask) -> None:
-    assert list_warnings(task.run("r", splits=("pool", "audit"), search=K)) == []

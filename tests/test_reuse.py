@@ -67,20 +67,13 @@ def change_key(path: Path) -> None:
     path.write_text(path.read_text().replace('"chunk": ', '"chunk": 1'))
 
 
-def change_verifier(path: Path) -> None:
-    path.write_text(path.read_text().replace('"contains"', '"nothing"'))
-
-
 @pytest.mark.parametrize(
     ("pattern", "damage"),
     [
         ("generate_chunks/*/*/*.jsonl", change_text),
-        ("generate_chunks/*/*/*.jsonl", truncate),
         ("generate_chunks/*/*/*.jsonl", copy_other_chunk),
         ("judge_chunks/*/*/*.jsonl", truncate),
         ("generate_chunks/*/*/made_from.json", change_key),
-        ("generate_chunks/*/*/made_from.json", copy_other_chunk),
-        ("judge_chunks/*/*/made_from.json", change_verifier),
     ],
 )
 def test_changed_stored_file_is_never_used(

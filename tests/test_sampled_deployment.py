@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -16,10 +14,7 @@ from gapft_harness.gap.searched import read_run
 from gapft_harness.run_directory.evidence import read_evidence
 from gapft_harness.run_directory.tables import read_judged, read_states
 from gapft_harness.stages.verify.run import verify
-from tests.kit.command import succeed
-from tests.kit.letters import prepare_letters_run
 from tests.kit.recording_run import LettersTask, write_letters_task
-from tests.kit.tampering import read_rows
 from tests.pools import list_pool_tables
 
 SAMPLED = {"temperature": 0.3, "top_p": 0.8, "top_k": 5}
@@ -92,44 +87,3 @@ def test_gap_counts_the_sampled_decode(task: LettersTask) -> None:
 def test_logs_have_no_sampled_deployment(task: LettersTask) -> None:
     with pytest.raises(UserError, match="deployment and responses"):
         task.run("r", search={"deployment": SAMPLED, "responses": {"pool": ["r.jsonl"]}})
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a finished run."""
-    folder = tmp_path_factory.mktemp("deployment")
-    settings = (
-        "search.deployment={temperature: 1.2}", "seeds=[13]", "conditions=[gapft]",
-        "executor.workers=1", "statistics.replicates=20",
-    )  # fmt: skip
-    options = [part for item in settings for part in ("--set", item)]
-    succeed(*prepare_letters_run(folder), "one", *options, cwd=folder)
-    return folder
-
-
-@pytest.mark.thorough
-def test_adapters_are_audited_with_the_sampled_decode(trained: Path) -> None:
-    run, plugins = trained / "one", [str(trained / "plugin.py")]
-    decisions = read_responses(run / "decisions/gapft-seed13.parquet")
-    assert {index for _, index in decisions} == {GREEDY}
-    assert len({response.seed for response in decisions.values()}) == len(decisions) == 40
-    assert verify(run, plugins).differences == []
-
-
-def test_change_is_decomposed_exactly(trained: Path) -> None:
-    run = trained / "one"
-    tables = ("audit/responses.parquet", "decisions/gapft-seed13.parquet")
-    rows = [read_rows(run / table) for table in tables]
-    decodes = [[row["status"] for row in r if row["index"] == GREEDY] for r in rows]
-    before, after = (statuses.count("pass") for statuses in decodes)
-    gain = Fraction(after - before, len(decodes[0]))
-    results = json.loads((run / "report/results.json").read_text("utf-8"))
-    changes = [row["delta"] for row in results["contrasts"] if row["b"] == "source"]
-    assert changes == [float(gain)]
-    page = (run / "report/index.md").read_text("utf-8")
-    for key, value in {"temperature": "1.2", "top_p": "1.0", "top_k": "0"}.items():
-        assert f"| search.deployment.{key} | {value} |" in page
-    assert "Deployment decode: sampled once at temperature 1.2." in page
-    before, heading, _ = page.partition("## Data, settings")
-    assert heading
-    assert "greedy" not in before.lower()

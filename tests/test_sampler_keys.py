@@ -80,20 +80,6 @@ def test_every_argument_has_its_declared_effect(model: Path, backend: str) -> No
         assert len(keys) == (1 if name in NO_EFFECT[backend] else 4), name
 
 
-SETTINGS: list[dict[str, Any]] = [
-    {"chat_template": True}, {"system_instruction": "Hm."}, {"start_tokens": 1},
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_settings_change_the_key_but_threads_do_not(model: Path, backend: str) -> None:
-    without = compute_key(model, backend)
-    keys = {compute_key(model, backend, others=others) for others in SETTINGS}
-    assert len(keys | {without}) == 1 + len(SETTINGS)
-    assert compute_key(model, backend, others={"threads": 7, "processes": 3}) == without
-    assert len({compute_key(model, backend) for backend in BACKENDS}) == len(BACKENDS)
-
-
 values = st.recursive(
     st.booleans() | st.integers(-(2**40), 2**40) | st.text(st.characters(codec="ascii"), max_size=5)
     | st.floats(allow_nan=False, allow_infinity=False),

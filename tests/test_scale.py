@@ -179,19 +179,6 @@ def test_scales_to_zero_without_solved_calibration_problems(
         assert (entry["checkpoints"], entry["scale_0"], entry["against_source"]) == (2, 2, 0)
 
 
-def test_uses_the_recipes_tolerance_and_level(task: ScaledLetters) -> None:
-    settings = {"calibration": CALIBRATION, "tolerance": 0.7, "level": 0.2}
-    run = task.scale("lenient", SCALED[:5], experiments={"scaling": settings})
-    assert read_choice(run, Arm("gapft", 21))["scale"] == 1
-    assert read_choice(run, Arm("gapft", 21))["scales"][0]["upper_bound"] == compute_upper_bound(
-        0, read_choice(run, Arm("gapft", 21))["solved"], 0.05
-    )
-    more = settings | {"calibration": CALIBRATION + 1}
-    again = task.scale("lenient", SCALED[:5], experiments={"scaling": more})
-    assert len(read_ids(again, "calibration")) == CALIBRATION + 1
-    assert len(read_ids(again, "pool")) == 39
-
-
 def test_verifies_plugin_adapters_as_far_as_recorded(
     task: ScaledLetters, run: RunDirectory
 ) -> None:
@@ -239,12 +226,6 @@ def test_study_pools_scaled_cells(task: ScaledLetters, run: RunDirectory, tmp_pa
     again = run_scaled_study(tmp_path / "again", B=other, A=run)
     for table in ("scaling_environments", "scaling", "scaling_bounds"):
         assert again[table] == pooled[table]
-
-
-def test_study_pools_every_budget_of_a_cell(task: ScaledLetters, tmp_path: Path) -> None:
-    run = task.scale("budgets", conditions={"gapft": {}, "uniform": {"n": 3}})
-    pooled = run_scaled_study(tmp_path / "study", A=run)["scaling_environments"]
-    assert [row["environment"] for row in pooled] == ["mean", "A/gapft", "A/uniform"]
 
 
 def test_study_rejects_different_scaling_rules(

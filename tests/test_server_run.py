@@ -12,7 +12,6 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recorded import read_source
 from tests import toy_server
 from tests.kit.command import gapft
-from tests.kit.records import read_records, read_run
 from tests.toy_server import ToyServer
 
 K, PROBLEMS, AUDIT, CHUNK = 2, 12, 3, 4
@@ -123,53 +122,6 @@ def test_run_continues_on_another_server(server, tmp_path):
         assert other.most_parallel <= 2
         assert len(count_answers(server)) == REQUESTS
         assert read_source(RunDirectory.open(run))["url"] == other.url()
-
-
-@pytest.mark.thorough
-def test_responses_are_reused_on_another_server(server, tmp_path):
-    first, second = tmp_path / "first", tmp_path / "second"
-    assert run_search(first, write_recipe(tmp_path, server.url()), *POOL).returncode == 0
-    with ToyServer(toy_server.Behaviour(key=KEY)) as other:
-        done = run_search(second, write_recipe(tmp_path, other.url(), max_retries=5), *POOL)
-        assert done.returncode == 0, done.stderr
-        assert count_answers(other) == {}
-    assert len({read_records(run)["pool"]["place"] for run in (first, second)}) == 1
-
-
-def read_result(run: Path) -> dict[str, bytes]:
-    """Read a search's result without measured times."""
-    files = {path.relative_to(run).as_posix(): path for path in run.rglob("*.parquet")}
-    facts = read_run(run)
-    del facts["stages"]
-    for record in facts["outputs"].values():
-        del record["facts"]["seconds"]
-    whole = {name: path.read_bytes() for name, path in files.items()}
-    return whole | {"run.json": json.dumps(facts).encode()}
-
-
-@pytest.mark.thorough
-def test_finished_search_is_kept_after_refusal(server, tmp_path):
-    """The server changes its model after the pool: an error, but the store keeps the pool."""
-    path, run = write_recipe(tmp_path, server.url(), num_concurrent=1), tmp_path / "run"
-
-    def last(handler):
-        toy_server.answer(handler)
-        server.behaviour.models = [{"id": "another"}]
-
-    server.behaviour.faults.extend([toy_server.answer] * (1 + PROBLEMS * (1 + K)) + [last])
-    refused = run_search(run, path)
-    assert refused.returncode == 2
-    assert "'toy'" in refused.stderr
-    assert len([*tmp_path.glob(".store/search_split/*/made_from.json")]) == 1, "the pool"
-    server.behaviour.models = [{"id": "toy"}]
-    done = run_search(run, path)
-    assert done.returncode == 0, done.stderr
-    served = count_answers(server)
-    assert len(served) == (PROBLEMS + AUDIT) * (1 + K)
-    assert set(served.values()) == {1}
-    whole = tmp_path / "elsewhere" / "whole"
-    assert run_search(whole, path).returncode == 0
-    assert read_result(run) == read_result(whole)
 
 
 @pytest.mark.parametrize(

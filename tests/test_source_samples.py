@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from gapft_harness.experiments.scope import ScopePart
-from gapft_harness.stages.verify.run import verify
 from tests.kit.command import succeed
 from tests.kit.local_tasks import build_task
 from tests.kit.part_tables import read_tables
@@ -24,13 +23,13 @@ SEARCHED = 8
 
 TASK = build_task(
     "options",
-    'verifier: VERIFIER, keep: shortest, id: "{{id}}", content: [question]',
+    'verifier: option_letter, keep: shortest, id: "{{id}}", content: [question]',
     text="{{question}} {{answer}}",
 )
 
 #: The prompt ends with the right option. The source answers a third of the problems with it;
 #: samples and trained models give it sometimes, else another option or nothing.
-PLUGIN = '''
+PLUGIN = """
 import hashlib
 
 from gapft_harness.api import Generated, Generation, Verdict, hookimpl
@@ -62,39 +61,6 @@ class Options:
         pass
 
 
-class Bracketed(Options):
-    """Trained models put brackets around what they say."""
-
-    def _say(self, request, index):
-        said = super()._say(request, index)
-        text = said.text if self._who == "source" else f"({said.text})"
-        return Generation(text, tuple(text.encode()), "stop")
-
-
-class Contains:
-    """Gives no answers."""
-
-    def verify(self, responses, golds):
-        return [Verdict("pass" if g == r else "fail") for r, g in zip(responses, golds)]
-
-
-class Lenient(Contains):
-    """Takes what it calls another answer."""
-
-    def answer(self, text):
-        return text.lower()
-
-
-class Brackets(Contains):
-    """Takes brackets for right, and for a part of the answer."""
-
-    def verify(self, responses, golds):
-        return super().verify([r.strip("()") for r in responses], golds)
-
-    def answer(self, text):
-        return text
-
-
 def train(job):
     job.output.mkdir(parents=True)
     (job.output / "adapter_config.json").write_text("{}")
@@ -104,20 +70,12 @@ def train(job):
 @hookimpl
 def register_samplers(register):
     register("options", Options)
-    register("bracketed", Bracketed)
-
-
-@hookimpl
-def register_verifiers(register):
-    register("silent", Contains)
-    register("lenient", Lenient)
-    register("brackets", Brackets)
 
 
 @hookimpl
 def register_trainers(register):
     register("none", train)
-'''
+"""
 
 RECIPE = f"""
 name: options
@@ -134,9 +92,9 @@ experiments:
 """
 
 
-def write_files(folder: Path, verifier: str = "option_letter") -> Path:
+def write_files(folder: Path) -> Path:
     (folder / "tasks").mkdir(parents=True)
-    (folder / "tasks/options.yaml").write_text(TASK.replace("VERIFIER", verifier))
+    (folder / "tasks/options.yaml").write_text(TASK)
     for split, count in (("pool", 40), ("audit", 90)):
         lines = [
             {"id": f"{split}{i}", "question": f"{split} {i * i}?", "answer": "ABCD"[i * i % 7 % 4]}
@@ -288,30 +246,3 @@ def test_null_rates_match_shuffled_answers(folder: Path) -> None:
 def test_pool_gets_no_unused_samples(folder: Path) -> None:
     rows = pq.read_table(folder / "run/pool/responses.parquet")
     assert {*rows["index"].to_pylist()} == {-1, *range(SEARCHED)}
-
-
-@pytest.mark.parametrize(
-    ("verifier", "why"),
-    [
-        ("silent", "the verifier 'silent' gives no answers"),
-        ("lenient", "the verdict of the verifier 'lenient' differs"),
-    ],
-)
-def test_unusable_verifier_answers_give_no_null_rates(
-    tmp_path: Path, verifier: str, why: str
-) -> None:
-    run_folder = write_files(tmp_path / "made", verifier)
-    succeed(*build_command(), cwd=run_folder)
-    tables = read_tables(run_folder / "run", ScopePart())
-    assert why in tables["scope_no_null_rates"][0]["reason"]
-    assert {row["null_S"] for row in tables["scope"]} == {None}
-
-
-def test_unusable_arm_answers_cost_only_the_null_rates(tmp_path: Path) -> None:
-    run_folder = write_files(tmp_path / "made", "brackets")
-    succeed(*build_command("--set", "model.backend=bracketed"), cwd=run_folder)
-    tables = read_tables(run_folder / "run", ScopePart())
-    why = "decisions/gapft-seed13.parquet: answers cannot be redistributed"
-    assert why in tables["scope_no_null_rates"][0]["reason"]
-    assert len(tables["scope"]) == 2 * len(CONDITIONS)
-    assert verify(run_folder / "run", [str(run_folder / "plugin.py")]).differences == []

@@ -20,7 +20,6 @@ from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.recipe.called_plugins import check_names
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.stages.experiment import load_experiments
 from gapft_harness.stages.integrity.disjoint import key_by_prompt, require_disjoint
 from gapft_harness.stages.search.splits import divide_pool, read_split, read_splits, sort_by_hash
 
@@ -178,55 +177,6 @@ def copy_problem(problem: Problem, how: str) -> Problem:
     }[how]
 
 
-def test_too_few_problems_outside_the_audit_are_refused() -> None:
-    split = build_problems(5)
-    assert len(divide_pool(split, 3, split[:2]).calibration) == 3
-    with pytest.raises(UserError, match=r"calibration.* 4 of the 5 .* 2 of these .* at most 3"):
-        divide_pool(split, 4, split[:2])
-
-
-def test_empty_pool_is_refused() -> None:
-    for count in (5, 6):
-        with pytest.raises(UserError, match=rf"calibration.* {count} of the 5 .*none"):
-            divide_pool(build_problems(5), count)
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        Problem("a-0123456789ab", "x", "A"),
-        Problem("b-0123456789ab", "x", "A"),
-        Problem("a-0123456789ab#2", "x", "A"),
-        Problem("c-ffffffffffff", "the prompt", "A"),
-    ],
-)
-def test_shared_problem_is_named(other: Problem) -> None:
-    calibration = key_by_prompt([Problem("a-0123456789ab", "the prompt", "A"), *build_problems(3)])
-    with pytest.raises(UserError, match=r"1 of 4 calibration problems .* audit.*first: a-0123"):
-        require_disjoint(
-            calibration, key_by_prompt([*build_problems(9)[5:], other]), "calibration", "audit", "t"
-        )
-    require_disjoint(calibration, key_by_prompt(build_problems(9)[5:]), "calibration", "audit", "t")
-
-
-@pytest.mark.parametrize(
-    ("problem_id", "digest"),
-    [
-        ("7-0123456789ab", "0123456789ab"),
-        ("0123456789ab#3", "0123456789ab"),
-        ("a-b-0123456789ab#12", "0123456789ab"),
-        ("0123456789ab-x", None),
-        ("plain", None),
-    ],
-)
-def test_extracts_content_hash_from_id(problem_id: str, digest: str | None) -> None:
-    assert extract_content_hash(problem_id) == digest
-
-
-def test_pool_is_training_split_without_calibration(folder: Path) -> None:
-    assert len(read_problems(folder, build_recipe(), "pool")) == 30
-
-
 @pytest.mark.parametrize("limit", [None, 10])
 def test_pool_loses_calibration_problems(folder: Path, limit: int | None) -> None:
     calibrated_recipe = build_recipe(7, pool_limit=limit)
@@ -282,7 +232,6 @@ def test_calibration_that_halves_the_pool_warns(folder: Path, size: int, left: i
     assert read_split(task, build_recipe(size), "calibration").warnings == ()
 
 
-@pytest.mark.parametrize("split", ["pool", "audit", "calibration"])
 @pytest.mark.parametrize(
     ("calibration", "line", "described", "instead"),
     [
@@ -295,14 +244,14 @@ def test_calibration_that_halves_the_pool_warns(folder: Path, size: int, left: i
     ],
 )
 def test_rejects_few_shot_examples_from_evaluation_splits(
-    folder: Path, calibration: object, line: str, described: str, instead: str, split: str
+    folder: Path, calibration: object, line: str, described: str, instead: str
 ) -> None:
     (folder / "letters.yaml").write_text(TASK + "num_fewshot: 2\n" + line)
     expected = (
         rf"task letters: num_fewshot is 2, and {described}.*fewshot_split.*num_few.*{instead}"
     )
     with pytest.raises(UserError, match=expected):
-        read_problems(folder, build_recipe(calibration), split)
+        read_problems(folder, build_recipe(calibration), "pool")
 
 
 @pytest.mark.parametrize(
@@ -342,15 +291,12 @@ def test_compares_questions_without_few_shot_examples(folder: Path) -> None:
     assert len(read_problems(folder, build_recipe(drop_shared=True), "pool")) == 29
 
 
-@pytest.mark.parametrize("split", ["pool", "audit", "calibration"])
 @pytest.mark.parametrize("shared", ["pool", "audit"])
-def test_rejects_validation_split_with_shared_content(
-    folder: Path, shared: str, split: str
-) -> None:
+def test_rejects_validation_split_with_shared_content(folder: Path, shared: str) -> None:
     shared_question = {"pool": "train 3", "audit": "test 3"}[shared]
     write_split(folder, "dev", ["dev 0", shared_question])
     with pytest.raises(UserError, match=rf"1 of 2 calibration problems are also in the {shared}"):
-        read_problems(folder, build_recipe("validation"), split)
+        read_problems(folder, build_recipe("validation"), "audit")
 
 
 @pytest.mark.parametrize(
@@ -364,26 +310,6 @@ def test_names_task_without_spare_split(folder: Path, line: str, why: str) -> No
     (folder / "letters.yaml").write_text(TASK.replace(line, ""))
     with pytest.raises(UserError, match=why):
         read_problems(folder, build_recipe("validation"), "audit")
-
-
-@pytest.mark.parametrize(
-    ("section", "why"),
-    [
-        ({"calibration": 0}, "at least 1"),
-        ({"calibration": "dev"}, "experiments.scaling.calibration"),
-        ({"calibration": "9"}, "experiments.scaling.calibration"),
-        ({"calibration": True}, "experiments.scaling.calibration"),
-        ({}, "missing key 'experiments.scaling.calibration'"),
-        ({"calibration": 5, "level": 1}, "less than 1"),
-        ({"calibration": 5, "tolerance": 1.5}, "less than or equal to 1"),
-    ],
-)
-def test_rejects_invalid_calibration_sections(section: dict[str, object], why: str) -> None:
-    content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
-    with pytest.raises(UserError, match=why):
-        load_experiments(
-            check_recipe(content | {"experiments": {"scaling": section}}, "test"), load_plugins()
-        )
 
 
 def test_rejects_scaling_of_recorded_responses() -> None:

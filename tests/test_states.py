@@ -33,20 +33,6 @@ def test_each_problem_has_the_state_of_its_outcomes(
         assert (state == "U") == (not greedy and True not in samples[:k])
 
 
-@given(problems)
-def test_more_samples_keep_recovered_problems(
-    outcomes: list[tuple[bool, list[bool]]],
-) -> None:
-    recovered: set[int] = set()
-    missed = set(range(len(outcomes)))
-    for k in range(9):
-        states = [classify_state(greedy, samples[:k]) for greedy, samples in outcomes]
-        assert recovered <= {i for i, state in enumerate(states) if state == "S"}
-        assert {i for i, state in enumerate(states) if state == "U"} <= missed
-        recovered = {i for i, state in enumerate(states) if state == "S"}
-        missed = {i for i, state in enumerate(states) if state == "U"}
-
-
 #: K = 4. Problem: (greedy passed, (passed, tokens) of each sample).
 OUTCOMES: dict[str, tuple[bool, list[tuple[bool, int]]]] = {
     "early": (False, [(True, 7), (False, 1), (True, 3), (True, 5)]),

@@ -5,14 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from gapft_harness.cli.dry_run import describe_dry_run
 from gapft_harness.cli.options import Options
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.registration import (
     KINDS,
-    SamplerTraits,
 )
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
@@ -55,17 +52,3 @@ def test_dry_run_calls_a_plugins_check(tmp_path: Path) -> None:
     chosen = Options("demo", plugin_files=[file], overrides=["model.backend=mine"])
     missing = describe_dry_run(chosen, tmp_path / "run").partition("# missing here\n")[2]
     assert "model: mine: not today" in missing
-
-
-def test_exception_in_a_plugins_check_has_its_name(tmp_path: Path) -> None:
-    file = write_plugin(tmp_path, "sampler", "check=broken")
-    chosen = Options("demo", plugin_files=[file], overrides=["model.backend=mine"])
-    with pytest.raises(ZeroDivisionError) as raised:
-        describe_dry_run(chosen, tmp_path / "run")
-    assert any("sampler 'mine'" in note for note in raised.value.__notes__)
-
-
-def test_gpu_engines_run_in_separate_processes() -> None:
-    samplers = [entry for entry in load_plugins().all() if entry.kind == "sampler"]
-    own = {entry.name for entry in samplers if entry.require_traits(SamplerTraits).own_process}
-    assert own == {"vllm"}

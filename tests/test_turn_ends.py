@@ -13,7 +13,6 @@ from transformers import AutoTokenizer
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Decoding, Gold, Problem, Verdict
-from gapft_harness.core.turn_end import find_end_token
 from gapft_harness.hooks.judge import Judge
 from gapft_harness.hooks.protocols import SamplerSettings, SearchedPool, TaskVerifier
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
@@ -105,18 +104,6 @@ def test_template_without_known_end_names_its_key(tmp_path: Path, fault: str) ->
         load_end_token({"pretrained": str(folder)}, chat_template=True)
     assert "model.chat_template" in str(refused.value)
     assert key in str(refused.value)
-
-
-def test_missing_end_token_names_its_key(tmp_path: Path) -> None:
-    folder = write_chat_model(tmp_path / "model", "Gemma")
-    set_generation_ends(folder, None)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    tokenizer.eos_token = None
-    with pytest.raises(UserError, match="supervise_eos"):
-        find_end_token(tokenizer, [], chat_template=False)
-    assert find_end_token(tokenizer, [], chat_template=True) == find_token_id(
-        folder, "<end_of_turn>"
-    )
 
 
 def test_rejects_examples_with_unknown_ids(tmp_path: Path) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,49 +70,6 @@ def test_passing_responses_are_read_in_order(
         assert list(problem.verified) == right
         assert [e.prompt_ids for e in problem.each_verified()] == [prompts[name]] * len(right)
         assert {e.problem_id for e in problem.each_verified()} <= {name}
-
-
-def test_keeps_two_row_groups_in_memory(tmp_path: Path) -> None:
-    """40 row groups of 20 problems, 5 responses of 400 ids each: 0.16 MB a group."""
-    names = [f"p{i:04d}" for i in range(800)]
-    write_table(tmp_path / "r.parquet", dict.fromkeys(names, [True] * 5), 20, tokens=400)
-    read = PoolResponses(tmp_path / "r.parquet", dict.fromkeys(names, (1,)), True)
-    before, most = pa.total_allocated_bytes(), 0
-    for name in names:
-        assert (
-            len(replace(build_evidence(name, "G"), read_verified=read.read_verified).verified) == 5
-        )
-        most = max(most, pa.total_allocated_bytes() - before)
-    assert most < 6 * 20 * 5 * 400 * 4
-
-
-def test_evidence_can_be_pickled(tmp_path: Path) -> None:
-    write_table(tmp_path / "r.parquet", {"a": [False, True], "b": [True]}, 1)
-    read = PoolResponses(tmp_path / "r.parquet", {"a": (1,), "b": (2,)}, True)
-    original = replace(build_evidence("a", "S"), read_verified=read.read_verified)
-    assert original.verified
-    restored = pickle.loads(pickle.dumps(original))
-    assert (restored, restored.verified) == (original, original.verified)
-
-
-def test_unread_problem_knows_its_kept_response() -> None:
-    (only,) = build_evidence("a", "S").verified
-    assert only == build_evidence("a", "S").response
-    assert build_evidence("b", "U").verified == ()
-
-
-@pytest.mark.parametrize("conversation", [True, False])
-def test_episode_responses_follow_their_own_conversations(
-    tmp_path: Path, conversation: bool
-) -> None:
-    passing = [build_response("a", 0), build_response("a", 1, context=(5, 6))]
-    rows = [build_response_row(passing_response, Verdict("pass")) for passing_response in passing]
-    write_batches(tmp_path / "r.parquet", response_schema(), [rows])
-    read = PoolResponses(tmp_path / "r.parquet", {"a": (1, 2)}, conversation)
-    verified = replace(
-        build_evidence("a", "S"), prompt_ids=(5, 6), read_verified=read.read_verified
-    ).each_verified()
-    assert [e.prompt_ids for e in verified] == [(1, 2), (5, 6) if conversation else (1, 2)]
 
 
 def register_selector(**options: Any) -> Registration:

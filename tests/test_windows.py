@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Response, Verdict
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.run_directory.tables import JudgedResponse, ProblemState
@@ -68,39 +66,3 @@ def test_window_equals_search_of_its_samples(
         assert window_state.kept_index == alone.kept_index + offset
     else:
         assert window_state.kept_index == alone.kept_index
-
-
-@given(outcomes, st.integers(1, K - 1), st.integers(0, K - 2), st.data())
-def test_nested_windows_keep_solved_and_recovered(
-    problem_outcomes: Any, k: int, offset: int, data: Any
-) -> None:
-    k = min(k, K - offset - 1)
-    smaller, larger = (
-        build_state(problem_outcomes, "first", Window(offset, size)) for size in (k, k + 1)
-    )
-    assert (smaller.state == "G") == (larger.state == "G") == problem_outcomes[0]
-    assert smaller.state != "S" or larger.state == "S"
-    if offset == 0 and smaller.state == "S":
-        assert smaller.kept_index == larger.kept_index  # the first success stays the first
-
-
-@given(outcomes, st.integers(0, K - 2), st.data())
-def test_adjacent_windows_recover_their_union(
-    problem_outcomes: Any, offset: int, data: Any
-) -> None:
-    both = data.draw(st.integers(2, K - offset))
-    first = data.draw(st.integers(1, both - 1))
-    parts = [
-        build_state(problem_outcomes, "first", Window(offset, first)),
-        build_state(problem_outcomes, "first", Window(offset + first, both - first)),
-    ]
-    whole = build_state(problem_outcomes, "first", Window(offset, both))
-    assert (whole.state == "S") == ("S" in {part.state for part in parts})
-    assert (whole.state == "G") == all(part.state == "G" for part in parts)
-    assert whole.passing_samples == sum(part.passing_samples for part in parts)
-
-
-@pytest.mark.parametrize("numbers", [(-1, 4), (0, 0), (3, -1)])
-def test_rejects_invalid_windows(numbers: tuple[int, int]) -> None:
-    with pytest.raises(UserError, match="OFFSET-K"):
-        Window(*numbers)

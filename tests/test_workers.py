@@ -144,11 +144,6 @@ def test_close_ends_the_workers_for_good():
         pool.map([1])
 
 
-def test_starts_nothing_before_use():
-    with WorkerPool("no_such_module:f") as pool:
-        assert pool.map([]) == []
-
-
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
@@ -177,12 +172,6 @@ def test_worker_death_at_start_is_an_error():
         pool.map([1])
 
 
-def test_pool_works_after_an_error(pool):
-    with pytest.raises(TypeError):
-        pool.map([{1, 2}])  # a set is not JSON
-    assert pool.map([1]) == [Outcome("done", 1)]
-
-
 def test_threads_do_not_mix_results():
     results = {}
     with WorkerPool("worker_functions:square", workers=2) as pool:
@@ -197,18 +186,6 @@ def test_threads_do_not_mix_results():
             thread.join()
     for start, outcomes in results.items():
         assert outcomes == [Outcome("done", i * i) for i in range(start, start + 40)]
-
-
-@pytest.mark.parametrize("function", ["module", "a:b:c"])
-def test_rejects_names_without_module_and_function(function):
-    with pytest.raises(ValueError, match="module:name"):
-        WorkerPool(function)
-
-
-@pytest.mark.parametrize("wrong", [{"workers": 0}, {"timeout_s": 0}, {"start_timeout_s": -1}])
-def test_rejects_numbers_that_are_not_positive(wrong):
-    with pytest.raises(ValueError, match="positive"):
-        WorkerPool("builtins:str", **wrong)
 
 
 PROGRAM = """

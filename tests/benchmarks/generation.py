@@ -12,11 +12,10 @@ import itertools
 import random
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.records import BLOCK, Decoding, Problem
+from gapft_harness.core.records import Decoding, Problem
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.lm_eval_bridge.discovery import load_task
@@ -30,8 +29,8 @@ from tests.benchmarks.measure import Figure, list_models, read_vocabulary_size, 
 from tests.generated import generate_missing
 
 K, BATCH, ROUNDS = 8, 64, 3
-#: Problems of a real model: those of a search, a part of which is one round, and greedy decodes.
-PROBLEMS, PART, MIXED = 64, 16, 64
+#: Problems of a real model, and of a part, which is one round.
+PROBLEMS, PART = 64, 16
 #: The required speed-up of a search: in general, and for vocabularies above the given size, whose
 #: sorting takes most of lm-eval's time.
 GOAL, LARGE, GOAL_OF_LARGE = 2.5, 100_000, 4.0
@@ -71,8 +70,6 @@ def measure(folder: Path) -> Iterator[Figure]:
         goal = GOAL_OF_LARGE if read_vocabulary_size(model) > LARGE else GOAL
         greedy, sampled = Decoding(False, 64), Decoding(True, 64, (), 0.7, 0.95, 0)
         yield pair.compare(parts, greedy, sampled, 1 / goal)
-        mixed = [build_mixed_requests(pair.lm)] * ROUNDS
-        yield pair.compare(mixed, replace(greedy, max_gen_toks=200), None, 1 / 1.5)
 
 
 class Pair:
@@ -93,36 +90,31 @@ class Pair:
         self,
         parts: Sequence[Sequence[Problem]],
         greedy: Decoding,
-        sampled: Decoding | None,
+        sampled: Decoding,
         limit: float,
     ) -> Figure:
-        """Compare greedy decodes, and K samples if ``sampled`` is given; each part is a round."""
+        """Compare greedy decodes and K samples; each part is a round."""
         ours, others = iter(parts), iter(parts)
-        phases = [build_single_phase(greedy)]
-        if sampled is not None:
-            phases += build_sample_phases(sampled, K)
+        phases = [build_single_phase(greedy), *build_sample_phases(sampled, K)]
         ratio, own_s, bare_s = time_in_turn(
             lambda: self.generate(next(ours), phases),
             lambda: self.generate_with_lm_eval(next(others), greedy, sampled),
             len(parts),
             clock=time.process_time,
         )
-        what = "search" if sampled is not None else "greedy, mixed lengths"
         detail = f"{1 / ratio:.1f} times as fast: {own_s:.1f} s against {bare_s:.1f} s"
-        return Figure(f"{self.name}: {what} / lm-eval's hf", ratio, limit, detail=detail)
+        return Figure(f"{self.name}: search / lm-eval's hf", ratio, limit, detail=detail)
 
     def generate(self, problems: Sequence[Problem], phases: list[DecodePhase]) -> None:
-        chunk = min(200, len(problems)) if len(phases) > 1 else PART * BLOCK
+        chunk = min(200, len(problems))
         generate_missing(next(self._stores), problems, phases, self.sampler, chunk=chunk)
 
     def generate_with_lm_eval(
-        self, problems: Sequence[Problem], greedy: Decoding, sampled: Decoding | None
+        self, problems: Sequence[Problem], greedy: Decoding, sampled: Decoding
     ) -> None:
         from lm_eval.api.instance import Instance
 
         for decoding, repeats in ((greedy, 1), (sampled, K)):
-            if decoding is None:
-                continue
             kwargs: dict[str, Any] = {
                 "until": list(decoding.until), "max_gen_toks": decoding.max_gen_toks,
                 "do_sample": decoding.do_sample,
@@ -156,19 +148,4 @@ def build_word_problems(lm: Any) -> list[Problem]:
         )
         prompt = lm.apply_chat_template([*shots, {"role": "user", "content": question}])
         problems.append(Problem(f"p{number}", prompt, str(a + b)))
-    return problems
-
-
-def build_mixed_requests(lm: Any) -> list[Problem]:
-    """Build requests: three of four ask for a word, the fourth for a story."""
-    problems = []
-    for number in range(MIXED):
-        topic = ("rivers", "the moon", "bread", "clocks")[number // 4 % 4]
-        question = (
-            f"Write a story about {topic} and the number {number}."
-            if number % 4 == 0
-            else f"Is {topic} a good subject for story number {number}? Reply with yes or no only."
-        )
-        prompt = lm.apply_chat_template([{"role": "user", "content": question}])
-        problems.append(Problem(f"p{number}", prompt, ""))
     return problems

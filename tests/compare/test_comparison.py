@@ -203,20 +203,6 @@ def test_compares_numeric_metrics(tmp_path: Path) -> None:
     assert "gained" not in results
 
 
-def test_compares_several_tasks(tmp_path: Path) -> None:
-    for side, value in (("a", 0), ("b", 1)):
-        write_log(tmp_path / side, [value] * 6, task="one")
-        write_log(tmp_path / side, [1] * 3, task="two", date="2026-01-02T00-00-00.1")
-    results = read_results(compare_logs(tmp_path / "a", tmp_path / "b"))
-    assert [(task["group"], task["difference"]) for task in results["groups"]] == [
-        ("one", 1), ("two", 0),
-    ]  # fmt: skip
-    assert results["groups"][0]["p_holm"] == pytest.approx(2 * 2 / 2**6)
-    second = read_results(compare_logs(tmp_path / "a", tmp_path / "b", tasks=["two"]))
-    assert [task["task"] for task in second["tasks"]] == ["two"]
-    assert second["models"][0]["documents"] == 3
-
-
 def test_pairs_repeated_documents(tmp_path: Path) -> None:
     twin = row(0, 1, doc_id=7)
     before = write_log(tmp_path / "a", rows=[row(0, 0), row(1, 0), twin])
@@ -231,24 +217,3 @@ def test_common_drops_unshared_documents(tmp_path: Path) -> None:
     shorter = write_log(tmp_path / "c", [1])
     (facts,) = read_results(compare_logs(before, short, shorter, common=True))["comparison"]
     assert (facts["documents"], facts["left_out"]) == (1, 3)
-
-
-def test_options_choose_metric_and_filter(tmp_path: Path) -> None:
-    def rows(strict: int, loose: int) -> list[dict[str, Any]]:
-        both = {"metrics": ["exact_match", "f1"], "f1": 0.5}
-        return [
-            row(i, value, filter=name, **both)
-            for name, value in (("strict", strict), ("loose", loose))
-            for i in range(3)
-        ]
-
-    before = write_log(tmp_path / "a", rows=rows(0, 1))
-    after = write_log(tmp_path / "b", rows=rows(1, 1))
-    first = compare_logs(before, after)
-    (task,) = read_results(first)["tasks"]
-    assert (task["metric"], task["filter"], task["better"]) == ("exact_match", "strict", "higher")
-    log = read_results(first)["logs"][0]
-    assert (log["metrics"], log["filters"]) == ("exact_match, f1", "strict, loose")
-    assert read_model(first)["difference"] == 1
-    for choice in ({"filter": "loose"}, {"metric": "f1", "filter": "strict"}):
-        assert read_model(compare_logs(before, after, **choice))["difference"] == 0

@@ -87,12 +87,6 @@ def test_accepts_special_characters_in_paths(
         assert model in (None, *comparison.findings.models), argument
 
 
-def test_reads_model_name_before_path(before: Path, tmp_path: Path) -> None:
-    after = write_log(tmp_path / "after", [1] * 4).parent
-    (model,) = compare_logs(before, f"tuned={after}").findings.models
-    assert model == "tuned"
-
-
 def test_log_search_ignores_vanished_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

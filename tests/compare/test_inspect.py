@@ -178,18 +178,6 @@ def test_stop_reasons_give_the_share_of_cut_responses(tmp_path: Path) -> None:
     assert shares == {"before": BEFORE.count("0") / SUMS, "tuned": 0}
 
 
-def test_metric_selects_scorer_of_epochs(tmp_path: Path) -> None:
-    before, samples = (
-        evaluate_with_inspect(tmp_path / "a", BEFORE),
-        evaluate_with_inspect(tmp_path / "b", *EPOCHS),
-    )
-    choice = CompareChoice(metric="match", source_samples=[samples])
-    comparison = compare(before, [before], choice)
-    assert str(comparison.metric) == "match"
-    assert comparison.samples is not None
-    assert comparison.samples.k == len(EPOCHS)
-
-
 def test_rejects_unreadable_logs(tmp_path: Path) -> None:
     (log,) = Path(evaluate_with_inspect(tmp_path / "a", BEFORE)).iterdir()
     newer, cut, torn = (tmp_path / f"{name}.eval" for name in ("newer", "cut", "torn"))

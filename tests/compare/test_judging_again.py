@@ -75,25 +75,6 @@ def test_verdicts_of_one_log_match_hand_computation(tmp_path: Path) -> None:
     assert (model["gained"], model["lost"], model["p"]) == (1, 1, 1.0)
 
 
-def test_judges_both_logs(tmp_path: Path) -> None:
-    """The logs' own scores are not read: they may be missing."""
-    texts = [["B"], ["The answer is (B)"], ["C"]], [["B"], ["C"], ["(B)"]]
-    before, after = (
-        write_log(tmp_path / name, rows=build_rows(side, metrics=["bypass"], bypass=999))
-        for name, side in zip("ba", texts, strict=True)
-    )
-    assert read_values(judge(before, EXPLICIT, after)) == [(1, 1), (1, 0), (0, 1)]
-    assert read_values(judge(before, STRICT, after)) == [(1, 1), (0, 0), (0, 1)]
-    with pytest.raises(UserError):
-        judge(before, STRICT)
-
-
-def test_judges_several_responses(tmp_path: Path) -> None:
-    verdicts = [{"status": s, "reason": ""} for s in ("pass", "pass", "fail")]
-    log = write_log(tmp_path, rows=build_rows([["B", "C", "C"]] * 2, verdicts=verdicts)[:1])
-    assert read_values(judge(log, STRICT)) == [(2 / 3, 1 / 3)]
-
-
 response_lists = st.lists(st.sampled_from(sorted(FORMS)), min_size=1, max_size=8)
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from gapft_harness.compare.comparison import Comparison
-from gapft_harness.core.errors import UserError
 from tests.compare.logs import compare_logs, join_notes, row, write_log
 from tests.outcomes.made import copy_details
 
@@ -49,14 +48,6 @@ def test_joins_two_formats_by_field_of_each(turned: bool, tmp_path: Path) -> Non
     )
 
 
-def test_two_formats_need_field_of_each(tmp_path: Path) -> None:
-    rows = build_rows([1, 2, 3, 4])
-    with pytest.raises(UserError):
-        compare_mixed(tmp_path, rows)
-    with pytest.raises(UserError):
-        compare_mixed(tmp_path / "b", rows, on=["question"])
-
-
 def test_groups_and_clusters_are_fields_before(tmp_path: Path) -> None:
     rows = build_rows([1, 2, 3, 4])
     comparison = compare_mixed(
@@ -64,13 +55,3 @@ def test_groups_and_clusters_are_fields_before(tmp_path: Path) -> None:
     )
     assert len(comparison.joined.items) == 4
     assert comparison.findings.groups.keys() == {"0", "1"}
-
-
-def test_metric_may_exist_on_one_side(tmp_path: Path) -> None:
-    rows = [
-        {**line, "metrics": ["exact_match", "f1"], "f1": 0.5} for line in build_rows([1, 2, 3, 4])
-    ]
-    comparison = compare_mixed(tmp_path, rows, metric="f1", on=["question=query"])
-    (paired,) = comparison.findings.models.values()
-    assert (paired.before, paired.after) == (0.5, 0.5)
-    assert "em of its lighteval logs is compared with f1" in join_notes(comparison)

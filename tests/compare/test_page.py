@@ -136,14 +136,6 @@ def test_keeps_earlier_comparison_without_overwrite(tmp_path: Path) -> None:
     assert "comparison.md" in read_refusal(before, after, "--out", out)
 
 
-def test_writes_nothing_without_out(tmp_path: Path) -> None:
-    before, after = write_log(tmp_path / "a", [0, 1]), write_log(tmp_path / "b", [1])
-    files = sorted(tmp_path.rglob("*"))
-    assert run_compare(before, before).exit_code == 0
-    read_refusal(before, after, "--out", tmp_path / "out")
-    assert sorted(tmp_path.rglob("*")) == files
-
-
 def test_packed_logs_give_equal_results(tmp_path: Path) -> None:
     sides = {}
     for side, values in (("a", [0] * 30 + [1] * 10), ("b", [1] * 40)):
@@ -192,13 +184,6 @@ def test_names_seeds_after_their_logs(tmp_path: Path) -> None:
     assert [model["seed"] for model in index["models"]] == ["", "tuned_seed2", "tuned_seed10"]
 
 
-def test_sorts_groups_naturally(tmp_path: Path) -> None:
-    rows = [row(n, 0, doc={"question": f"q{n}", "part": f"c{n}"}) for n in range(12)]
-    log = write_log(tmp_path / "a", rows=rows)
-    groups = read_results(compare_logs(log, log, by="part"))["groups"]
-    assert [group["group"] for group in groups] == [f"c{n}" for n in range(12)]
-
-
 def test_lower_is_better_has_no_losses(tmp_path: Path) -> None:
     before = write_log(tmp_path / "a", [1, 1, 0], higher=False)
     comparison = compare_logs(before, write_log(tmp_path / "b", [0, 1, 0], higher=False))
@@ -231,12 +216,6 @@ def test_shares_of_cut_responses(
     comparison = compare_logs(tmp_path / "before", f"new={tmp_path}/after*")
     shares = read_results(comparison).get("cut", [])
     assert {share["model"]: share["cut"] for share in shares} == expected
-
-
-def test_documents_with_several_responses_have_no_ending(tmp_path: Path) -> None:
-    rows = [row(i, 0, resps=[["a", "b"]], finish_reasons=["length", "stop"]) for i in range(2)]
-    log = write_log(tmp_path / "before", rows=rows)
-    assert "cut" not in read_results(compare_logs(log, log, metric="exact_match"))
 
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07 [red]x[/] <script>alert(1)</script> \u202eevil | `a` \ud800"

@@ -9,8 +9,6 @@ from statistics import fmean, median
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from gapft_harness.compare.choice import Rule
 from gapft_harness.compare.comparison import Comparison
@@ -83,9 +81,6 @@ def test_rejects_ambiguous_negative_placeholder(tmp_path: Path) -> None:
     assert read_means(compare_logs(log, log, metric="128")) == (0.5, 0.5)
 
 
-logliks = st.lists(st.floats(-20, -0.01), min_size=4, max_size=8)
-
-
 def write_perplexity_log(folder: Path, values: list[float], with_results: bool = True) -> Path:
     rows = [row(n, 0, metrics=["perplexity"], perplexity=v) for n, v in enumerate(values)]
     log = write_log(
@@ -112,23 +107,6 @@ def test_compares_perplexity_as_logarithm(tmp_path: Path, with_results: bool) ->
     assert read_results(comparison)["tasks"][0]["metric"] == "log perplexity"
     assert find_gate_verdict(compare_logs(better, worse), 0.1) == "BLOCK"
     refuse(worse, better, higher_is_better=True)
-
-
-@settings(max_examples=20, deadline=None)
-@given(values=logliks)
-def test_log_perplexity_is_negative_mean_log_likelihood(
-    values: list[float], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    log = write_perplexity_log(tmp_path_factory.mktemp("any"), values)
-    before, after = read_means(compare_logs(log, log))
-    assert before == after == pytest.approx(-fmean(values))
-
-
-def test_rejects_one_sided_perplexity(tmp_path: Path) -> None:
-    logarithms = write_perplexity_log(tmp_path / "b", [-1.0, -2.0, -3.0, -2.5])
-    rows = [row(n, 0, metrics=["perplexity"], perplexity=5.0 + n) for n in range(4)]
-    whole = write_log(tmp_path / "a", rows=rows, results={"perplexity,none": 6.5})
-    refuse(logarithms, whole)
 
 
 def write_reporting_log(folder: Path, values: list[float], reported: float, **facts: Any) -> Path:

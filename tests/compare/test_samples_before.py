@@ -45,13 +45,6 @@ def test_greedy_decode_is_not_a_sample(before: Path, tmp_path: Path) -> None:
     assert sorted(read_samples(before, passk).passing.tolist()) == [0, 1, 2, 3]
 
 
-def test_before_log_may_contain_samples(tmp_path: Path) -> None:
-    """The compared value is a majority, and the answers that voted are the samples."""
-    rows = [row(i, i % 2, verdicts=build_verdicts(1 + i, 8)) for i in range(4)]
-    before = write_log(tmp_path / "before", rows=rows)
-    assert read_samples(before, before).k == 8
-
-
 def test_ignores_unrelated_logs(before: Path, tmp_path: Path) -> None:
     folder = tmp_path / "samples"
     write_log(

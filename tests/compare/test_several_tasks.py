@@ -16,7 +16,6 @@ from lm_eval import simple_evaluate
 from lm_eval.loggers import EvaluationTracker
 from lm_eval.tasks import TaskManager
 
-import gapft_harness
 from gapft_harness.compare.gate import check_policy
 from gapft_harness.compare.policy import build_margin_rule
 from tests.canned_model import CannedModel
@@ -120,15 +119,6 @@ def test_tasks_and_groups_match_lm_eval(lm_eval_logs: Path) -> None:
         assert entry["difference_low"] < entry["difference"] < entry["difference_high"]
     assert not math.isclose(by_size["difference"], alike["difference"]), "the two means must differ"
     assert (by_size["test"], alike["test"]) == ("mcnemar", "sign_flip")
-
-
-def test_python_api_compares_several_tasks(lm_eval_logs: Path, tmp_path: Path) -> None:
-    page = gapft_harness.compare(lm_eval_logs / "before", {"new": lm_eval_logs / "after"})
-    results = page.list_results()
-    assert {row["group"] for row in results["task_groups"]} == {*GROUPS}
-    assert {row["group"] for row in results["groups"]} == {*SIZES}
-    page.write(tmp_path / "out")
-    assert json.loads((tmp_path / "out/results.json").read_text()) == results
 
 
 def test_equal_weight_interval_matches_bootstrap(lm_eval_logs: Path) -> None:

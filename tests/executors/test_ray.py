@@ -173,17 +173,6 @@ def test_missing_ray_names_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         RayExecutor(SETTINGS)
 
 
-def test_closed_executor_rejects_jobs(executor: RayExecutor) -> None:
-    other = RayExecutor(SETTINGS)
-    other.close()
-    other.close()
-    with pytest.raises(ValueError, match="closed"):
-        other.run([build_job("nap", value=1)], ignore_report)
-    assert executor.run([build_job("nap", value=1)], ignore_report)[0]["value"] == 1, (
-        "ours is not left"
-    )
-
-
 # Whole runs
 
 DEMO = [

@@ -60,19 +60,6 @@ def test_prepends_own_task_folder(entry_points, arguments, expected):
     assert module.TaskManager(**arguments).include_path == expected
 
 
-def test_leaves_lm_eval_with_entry_points_unchanged(entry_points):
-    module = module_with_manager(discover_plugin_task_paths=list)
-    original = module.TaskManager.__init__
-    autoload.extend_task_manager(module)
-    assert module.TaskManager.__init__ is original
-
-
-def test_warns_about_missing_package(entry_points):
-    entry_points.append(Point("zz_gone", "no_such_package_at_all.tasks"))
-    with pytest.warns(RuntimeWarning, match="zz_gone"):
-        assert autoload.find_task_folders() == [OURS]
-
-
 def test_failure_only_warns():
     with pytest.warns(RuntimeWarning, match="not available by name"):
         autoload._extend_or_warn(ModuleType("lm_eval_without_a_manager"))

@@ -7,18 +7,11 @@ import json
 import os
 import subprocess
 import sys
-from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from gapft_harness.analysis.pass_at_k import pass_at_k
 from gapft_harness.core.errors import UserError
-from gapft_harness.lm_eval_bridge import code_eval
 from gapft_harness.lm_eval_bridge.code_eval import CodeEval, install_code_eval
 from tests.gap.stock import PLUGIN, POLICY, K, evaluate_texts, run_gap, write_task
 from tests.kit.patience import PATIENCE_S
@@ -63,11 +56,6 @@ def test_judges_candidates_as_code_eval(metric: CodeEval) -> None:
     assert rates == {"pass@1": sum(passed) / len(passed)}
 
 
-def test_rejects_text_as_candidates(metric: CodeEval) -> None:
-    with pytest.raises(TypeError, match="list"):
-        metric.compute(predictions=[ADD], references=["assert add(2, 3) == 5"])  # type: ignore[list-item]
-
-
 def test_accepts_different_candidate_counts(metric: CodeEval) -> None:
     wrong = "def add(a, b):\n    return 0"
     rates, results = metric.compute(
@@ -78,18 +66,6 @@ def test_accepts_different_candidate_counts(metric: CodeEval) -> None:
         [True, False],
         [False, False, True],
     ]
-
-
-@settings(deadline=None)
-@given(st.lists(st.integers(1, 9).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n)))))
-def test_mean_is_unbiased_pass_at_k(counts: list[tuple[int, int]]) -> None:
-    if not counts:
-        return
-    k = min(total for total, _ in counts)
-    rates = [float(pass_at_k(np.array([passed]), total, k)[0]) for total, passed in counts]
-    assert code_eval._mean_pass_at_k(counts, k) == pytest.approx(
-        float(Fraction(sum(rates)) / len(rates))
-    )
 
 
 @pytest.fixture(scope="module")
@@ -166,15 +142,6 @@ def test_stock_command_requires_environment_variable(folder: Path, enabled: bool
     else:
         assert done.returncode != 0
         assert "code_eval: programs run" not in done.stderr
-
-
-def test_rejects_machine_without_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
-    def start(self: Any) -> None:
-        raise UserError("generated programs cannot be run safely on this machine")
-
-    monkeypatch.setattr(code_eval.Sandbox, "start", start)
-    with pytest.raises(UserError, match="cannot be run safely"):
-        CodeEval().compute(predictions=[[ADD]], references=["assert add(2, 3) == 5"])
 
 
 def test_rejects_other_unsafe_tasks(tmp_path: Path) -> None:

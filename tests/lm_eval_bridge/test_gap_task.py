@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Verdict
 from gapft_harness.hooks.judge import Judge
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.task_file.code_files import tasks_path
@@ -81,28 +80,6 @@ def test_gold_only_field_is_not_recorded(folder):
     assert problem.document == {"number": 7, "question": "7 + 1?"}
 
 
-def test_fingerprint_depends_on_configuration(folder, tmp_path_factory):
-    fingerprint = load_task("mine", [folder]).compute_fingerprint()
-    elsewhere = tmp_path_factory.mktemp("elsewhere") / "copy"
-    folder.rename(elsewhere)
-    assert load_task("mine", [elsewhere]).compute_fingerprint() == fingerprint
-    edit_task(elsewhere, "Answer:", "A:")
-    assert load_task("mine", [elsewhere]).compute_fingerprint() != fingerprint
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "expected"),
-    [
-        ("verifier: boxed_math", "verifier: boxd_math", "'boxed_math'"),
-        ("keep: first", "params: {speed: 1}", "speed"),
-    ],
-)
-def test_checks_verifier_before_generation(old, new, expected, folder):
-    edit_task(folder, old, new)
-    with pytest.raises(UserError, match=expected):
-        open_task(folder, "mine")
-
-
 def open_task(folder, name):
     """Load a task with lm-eval and build its requests."""
     from lm_eval.tasks import TaskManager
@@ -128,27 +105,6 @@ def test_rejects_missing_responses(folder):
     task = open_task(folder, "mine_passk")
     with pytest.raises(UserError, match=r"problem n7-\w+: .*\b1\b.* 4"):
         process_responses(task, [["a"] * 4] * 3)
-
-
-class CountingVerifier:
-    """Pass responses that equal their gold, and record the calls."""
-
-    def __init__(self):
-        self.calls = []
-
-    def verify(self, responses, golds):
-        self.calls.append(len(responses))
-        pairs = zip(responses, golds, strict=True)
-        return [Verdict("pass" if text == gold else "fail") for text, gold in pairs]
-
-
-def test_judges_distinct_responses_in_one_call(folder):
-    task = open_task(folder, "mine_passk")
-    counting = CountingVerifier()
-    task.judge = Judge(counting)
-    results = process_responses(task, [["8", "8", "x", "8"], ["9"] * 4, ["9"] * 4])
-    assert counting.calls == [3]
-    assert [r["pass@1"] for r in results] == [pytest.approx(0.75), 1.0, 1.0]
 
 
 def test_counts_verifier_errors(folder, caplog):

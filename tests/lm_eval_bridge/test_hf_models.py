@@ -14,22 +14,19 @@ import pytest
 from transformers import AutoTokenizer, GenerationConfig, LlamaForCausalLM
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import GREEDY, Adapter, Arm, Decoding
-from gapft_harness.hooks.protocols import Generated, SamplerSettings
+from gapft_harness.core.records import GREEDY, Decoding
+from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
-from gapft_harness.lm_eval_bridge.samplers.retokenizer import load_tokenizer
 from gapft_harness.lm_eval_bridge.samplers.text import (
     LmEvalSampler,
-    build_instances,
     dummy_sampler,
 )
 from tests.asking import generate_all, make_request
-from tests.kit.tiny_models import CHAT_TEMPLATE, write_byte_adapter, write_byte_llama
+from tests.kit.tiny_models import CHAT_TEMPLATE, write_byte_llama
 
 SHORT = Decoding(do_sample=False, max_gen_toks=12)
 PROMPTS = ["Why?", "What is 2 + 2?\nAnswer:", "Name a colour of the sky.", "ä ö ü €"]
 REQUESTS = [make_request(f"p{i}", prompt, (GREEDY, 0, 1)) for i, prompt in enumerate(PROMPTS)]
-GREEDY_REQUESTS = [replace(request, indices=(GREEDY,)) for request in REQUESTS]
 
 
 def build_settings(folder: Path, **changes: Any) -> SamplerSettings:
@@ -37,18 +34,9 @@ def build_settings(folder: Path, **changes: Any) -> SamplerSettings:
     return SamplerSettings("hf", arguments, **changes)
 
 
-def list_texts(answers: list[Generated]) -> list[str]:
-    return [generation.text for answer in answers for generation in answer.generations]
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_byte_llama(tmp_path_factory.mktemp("byte-llama"), chat_template=CHAT_TEMPLATE)
-
-
-@pytest.fixture(scope="module")
-def adapter(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Adapter:
-    return Adapter(Arm("gapft", 13), str(write_byte_adapter(model, tmp_path_factory.mktemp("arm"))))
 
 
 # Unusable folders
@@ -159,13 +147,6 @@ def test_template_that_leaves_out_a_begun_answer_is_refused(tmp_path: Path) -> N
         generate_all(sampler, begun, SHORT)
 
 
-def test_unusable_config_is_named_for_the_tokenizer(tmp_path: Path) -> None:
-    folder = write_byte_llama(tmp_path / "broken")
-    update_json(folder / "config.json", num_attention_heads=7)
-    with pytest.raises(UserError, match=r"broken.*\(7\)"):
-        load_tokenizer("pretrained", str(folder), {})
-
-
 def test_vocabulary_may_be_larger_than_the_tokenizer(tmp_path: Path) -> None:
     folder = write_byte_llama(tmp_path / "model")
     resize_vocabulary(folder, 320)
@@ -199,35 +180,6 @@ def test_only_ends_of_the_generation_config_count(tmp_path: Path, model: Path) -
             for got, want in zip(ours.generations, expected.generations, strict=True):
                 ids = want.token_ids
                 assert got.token_ids == (ids[: ids.index(77)] if 77 in ids else ids)
-
-
-def test_description_follows_weights_and_template(tmp_path: Path, model: Path) -> None:
-    folders = [
-        model, write_byte_llama(tmp_path / "same"), write_byte_llama(tmp_path / "other", seed=1)
-    ]  # fmt: skip
-    first, same, other = (HfSampler(build_settings(f), None).describe() for f in folders)
-    assert first["weights_sha256"] == same["weights_sha256"] != other["weights_sha256"]
-    assert first["chat_template_sha256"] is not None
-    assert same["chat_template_sha256"] is None
-
-
-def test_merged_adapter_matches_lm_evals_peft(model: Path, adapter: Adapter) -> None:
-    from lm_eval.api.registry import get_model
-
-    arguments = {**build_settings(model).model_args, "peft": adapter.path}
-    instances = build_instances(GREEDY_REQUESTS, PROMPTS, SHORT)
-    expected = get_model("hf").create_from_arg_obj(arguments).generate_until(instances)
-    merged = HfSampler(build_settings(model), adapter)
-    assert list_texts(generate_all(merged, GREEDY_REQUESTS, SHORT)) == expected
-
-
-@pytest.mark.parametrize("sizes", [{"hidden": 64}, {"layers": 3}])
-def test_adapter_of_another_model_is_refused(
-    tmp_path: Path, adapter: Adapter, sizes: dict[str, int]
-) -> None:
-    other = write_byte_llama(tmp_path / "other", **sizes)
-    with pytest.raises(UserError, match=r"gapft-seed13"):
-        HfSampler(build_settings(other), adapter)
 
 
 @pytest.mark.parametrize("prompt", ["Why?", "<s>Why?"])

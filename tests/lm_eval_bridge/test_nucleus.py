@@ -78,19 +78,6 @@ def test_certain_rows_match_transformers(case: tuple[Any, Decoding, int]) -> Non
     assert torch.equal(scores[certain], expected[certain])
 
 
-@given(st.integers(0, 10**6), st.sampled_from([0.3, 0.7, 1.0]), st.sampled_from([0, 20, 200]))
-@settings(max_examples=40)
-def test_ordinary_nucleus_is_certain(seed: int, temperature: float, top_k: int) -> None:
-    """Almost no row needs sorting without ties and rounding."""
-    torch.manual_seed(seed)
-    logits = 2 * torch.randn(32, 3000)
-    logits[:, :30] += 9
-    decoding = Decoding(True, 1, (), temperature, 0.95, top_k)
-    scores, certain = compute_own_scores(logits, decoding, 256)
-    assert torch.equal(scores[certain], compute_transformers_scores(logits, decoding)[certain])
-    assert certain.sum() >= 30
-
-
 @given(st.lists(st.integers(1, 50), min_size=12, max_size=12), st.integers(1, 11))
 def test_boundary_within_rounding_is_uncertain(weights: list[int], count: int) -> None:
     """The first tokens have a probability of p up to rounding."""
@@ -102,15 +89,6 @@ def test_boundary_within_rounding_is_uncertain(weights: list[int], count: int) -
             continue
         _, certain = compute_own_scores(logits, Decoding(True, 1, top_p=top_p), 11)
         assert not certain.any()
-
-
-def test_oversized_nucleus_is_uncertain() -> None:
-    logits = torch.zeros(2, 100)
-    logits[0, :4] = torch.tensor([9.0, 8.0, 7.0, 6.0])
-    _, certain = compute_own_scores(logits, Decoding(True, 1, top_p=0.9), 8)
-    assert certain.tolist() == [True, False]
-    _, certain = compute_own_scores(logits, Decoding(True, 1, top_k=8), 8)
-    assert certain.tolist() == [False, False], "more tokens may be tied with the eighth"
 
 
 @pytest.fixture
@@ -161,20 +139,3 @@ def test_edge_uniforms_draw_possible_tokens() -> None:
     edges = torch.tensor([0.0, 1 - 2**-53], dtype=torch.float64)
     for decoding in (Decoding(True, 1), Decoding(True, 1, top_p=0.95), Decoding(True, 1, top_k=3)):
         assert draw_tokens(logits, edges, decoding).tolist() == [4000, 4100]
-
-
-def test_sorts_only_uncertain_rows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    sorted_rows = []
-
-    def record_rows(logits: Any, decoding: Decoding) -> Any:
-        sorted_rows.append(len(logits))
-        return compute_transformers_scores(logits, decoding)
-
-    monkeypatch.setattr(nucleus, "_truncate_by_sorting", record_rows)
-    torch.manual_seed(3)
-    logits = torch.randn(4, 151_936)
-    logits[:3, :20] += 15
-    draw_tokens(logits, torch.rand(4, dtype=torch.float64), Decoding(True, 1, (), 0.7, 0.95))
-    assert sorted_rows == [1], "the row whose nucleus is nearly the whole vocabulary"

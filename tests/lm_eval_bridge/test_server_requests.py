@@ -19,7 +19,6 @@ from gapft_harness.api import (
     Generation,
     SamplerSettings,
     UserError,
-    beyond_context,
 )
 from gapft_harness.core.records import STOP_STRING
 from gapft_harness.lm_eval_bridge.samplers.server.sampler import ServerSampler
@@ -139,15 +138,6 @@ def test_template_arguments_need_an_extended_server(server: ToyServer, extended:
     assert sent["chat_template_kwargs"] == {"enable_thinking": False}
 
 
-def test_prompt_beyond_the_listed_context_is_not_sent(server: ToyServer, model: Path) -> None:
-    server.behaviour.models = [{"id": "toy", "max_model_len": 32}]
-    sampler = open_sampler(server, **with_tokenizer(model))
-    server.requests.clear()
-    too_long = make_request("p0", "y" * 13, (0, 1))
-    assert generate_all(sampler, [too_long], SAMPLED) == [beyond_context(too_long)]
-    assert server.requests == []
-
-
 def test_tokenizer_of_another_model_is_refused(server: ToyServer, model: Path) -> None:
     wrong = Behaviour(extended=True, encode=lambda text: [3 + ord(c) % 50 for c in text])
     server.behaviour = wrong
@@ -232,13 +222,3 @@ def test_exact_ids_include_separate_reasoning(
             written = f"<think>{generation.reasoning}</think>{generation.text}"
             assert list(generation.token_ids) == encode(written).input_ids
             assert generation.tokens_from == "generator"
-
-
-def test_inexact_ids_include_separate_reasoning(reasoning_server: ToyServer, model: Path) -> None:
-    encode = AutoTokenizer.from_pretrained(model)
-    for generation in list_generations(
-        open_sampler(reasoning_server, chat=True, **with_tokenizer(model))
-    ):
-        written = generation.reasoning + generation.text
-        assert list(generation.token_ids) == encode(written).input_ids
-        assert generation.tokens_from == "retokenized"

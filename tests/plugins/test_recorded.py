@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,21 +67,6 @@ def test_replays_by_id_and_prompt_in_request_order(write_records, model):
     assert {g.tokens_from for g in first.generations} == {"retokenized"}
 
 
-def test_replaces_lone_surrogate(write_records, model):
-    line = '{"id": "b", "index": 0, "text": "hi \\ud83d"}'
-    sampler = recorded(build_settings(write_records(*RECORDS, line), model), None)
-    [answer] = generate_all(sampler, [make_request("b", "First?", (0,))], DECODE, 0)
-    [plain] = generate_all(
-        recorded(
-            build_settings(write_records({"id": "b", "index": 0, "text": "hi \ufffd"}), model), None
-        ),
-        [make_request("b", "First?", (0,))],
-        DECODE,
-        0,
-    )
-    assert answer == plain
-
-
 def test_arm_gets_own_responses(write_records, model):
     path = write_records(*RECORDS)
     for seed, text in ((13, "B"), (21, "C")):
@@ -92,15 +76,6 @@ def test_arm_gets_own_responses(write_records, model):
         assert sampler.describe()["records"] == 1
     with pytest.raises(UserError, match="condition 'replay' and seed 13 among 6"):
         recorded(build_settings(path, model), Adapter(Arm("replay", 13), "unused"))
-
-
-def test_applies_chat_template(write_records, model):
-    from transformers import AutoTokenizer
-
-    chat = replace(build_settings(write_records(*RECORDS), model), chat_template=True)
-    [answer] = generate_all(recorded(chat, None), [make_request("a", "First?", (0,))], DECODE, 0)
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    assert tokenizer.decode(answer.prompt_ids) == "<s><user>First?\n<assistant>"
 
 
 def test_reports_missing_response(write_records, model):
@@ -175,12 +150,3 @@ def test_rejects_missing_empty_or_binary_file(tmp_path, write_records, model):
     (tmp_path / "binary.jsonl").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UserError, match=r"binary\.jsonl, line 1: expected UTF-8 text"):
         recorded(build_settings(tmp_path / "binary.jsonl", model), None)
-
-
-def test_arguments_that_are_missing(write_records, model, tmp_path):
-    with pytest.raises(UserError, match="responses: found None"):
-        recorded(SamplerSettings("recorded", {"pretrained": str(model)}), None)
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    with pytest.raises(UserError, match=r"pretrained: .*empty' has no tokenizer"):
-        recorded(build_settings(write_records(*RECORDS), empty), None)

@@ -15,7 +15,6 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Evidence, Pool, Response
 from gapft_harness.core.streams import Stream
 from gapft_harness.plugins.selectors.exchange import (
-    count_processed_tokens,
     count_supervised_tokens,
 )
 from gapft_harness.plugins.selectors.strata import divide_counts, match_counts
@@ -24,41 +23,12 @@ from tests.kit.searched_pool import choose
 from tests.pools import build_evidence
 
 SEEDS = st.sampled_from([13, 21, 42])
-BY = ["subject", "level"]
 STREAM = Stream(13, "test")
 COUNTS = st.dictionaries(st.sampled_from([("a",), ("b",), ("c",), ("d",)]), st.integers(0, 4))
-#: Subject, level, response tokens and prompt tokens of each problem.
-PROBLEMS = st.lists(
-    st.tuples(
-        st.sampled_from("ab"), st.sampled_from([1, 2]), st.integers(1, 60), st.integers(1, 90)
-    ),
-    min_size=1,
-    max_size=40,
-)
-
-
-def build_pool(solved: list[Any], recovered: list[Any]) -> Pool:
-    def build_state(state: Any, problems: list[Any]) -> list[Evidence]:
-        return [
-            replace(
-                build_evidence(f"{state}{i:02}", state, tokens),
-                document={"subject": subject, "level": level},
-                prompt_ids=(1,) * (prompt[0] if prompt else 3),
-            )
-            for i, (subject, level, tokens, *prompt) in enumerate(problems)
-        ]
-
-    return group_by_state(
-        [*build_state("G", solved), *build_state("S", recovered), build_evidence("U0", "U")]
-    )
 
 
 def match_strata(pool: Pool, n: int, seed: int, **params: Any) -> list[Evidence]:
     return choose(pool, "matched_strata", n, seed, 0, params)
-
-
-def count_strata(examples: list[Evidence]) -> Counter[Any]:
-    return Counter((e.document["subject"], e.document["level"]) for e in examples)
 
 
 def largest_difference(first: Counter[Any], second: Counter[Any]) -> int:
@@ -93,29 +63,6 @@ def test_divides_strata_evenly(counts: Any, times: int) -> None:
     shares = divide_counts(counts, times, STREAM)
     assert times * sum(shares.values()) == sum(counts.values())
     assert all(abs(times * shares[stratum] - count) < times for stratum, count in counts.items())
-
-
-@given(PROBLEMS, PROBLEMS, SEEDS)
-def test_draws_first_of_each_stratum_without_tokens(
-    solved: list[Any], recovered: list[Any], seed: int
-) -> None:
-    solved += [
-        (subject, level, 3) for subject in "ab" for level in (1, 2) for _ in recovered
-    ]  # enough of each stratum
-    pool, n = build_pool(solved, recovered), len(recovered)
-    gapft = choose(pool, "gapft", n, seed)
-    first = match_strata(pool, n, seed, states="G", by=BY, tokens=None)
-    assert count_strata(first) == count_strata(gapft)
-    drawn = choose(pool, "replay", len(solved), seed)
-    for stratum, count in count_strata(gapft).items():
-        candidates = [e for e in drawn if count_strata([e]) == {stratum: 1}]
-        assert [e for e in first if count_strata([e]) == {stratum: 1}] == candidates[:count]
-    sums = [
-        [sum(map(count, selection)) for selection in (first, gapft)]
-        for count in (count_supervised_tokens, count_processed_tokens)
-    ]
-    if all(abs(own - target) <= 0.1 * target for own, target in sums):
-        assert match_strata(pool, n, seed, states="G", by=BY, tokens=0.2) == first
 
 
 def build_searched(name: str, greedy: list[int], passing: dict[int, list[int]]) -> Evidence:
@@ -198,12 +145,3 @@ def test_exchanges_problems_when_responses_do_not_suffice() -> None:
     )
     selection = match_strata(pool, 10, 13, states="G", responses="drawn")
     assert abs(sum(count_supervised_tokens(e) for e in selection) - 510) <= 5.1
-
-
-def test_reports_counts_of_small_stratum() -> None:
-    pool = build_pool([("a", 1, 4)] * 9 + [("b", 2, 4)], [("b", 2, 4)] * 3)
-    with pytest.raises(UserError, match="b, 2"):
-        match_strata(pool, 3, 13, states="G", by=BY)
-    pool = build_pool([("b", 2, 4)] * 2, [("b", 2, 4)] * 3)
-    with pytest.raises(UserError, match="matched_strata"):
-        match_strata(pool, 3, 13, states="G", by=BY)

@@ -6,7 +6,6 @@ import pytest
 import yaml
 
 from gapft_harness import load_verifier
-from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge.stock import StockTask
 
 DOCUMENTS = [
@@ -143,22 +142,6 @@ def test_filter_error_affects_one_response_only(folder, monkeypatch):
     verdicts = verifier.verify(["#### 7", "poison", "#### 8"], [DOCUMENTS[0]] * 3)
     assert [v.status for v in verdicts] == ["pass", "error", "fail"]
     assert "strict-match" in verdicts[1].reason
-
-
-@pytest.mark.parametrize(
-    ("params", "named"),
-    [
-        ({"task": "peers"}, "'peers'.*pears"),
-        ({"task": "fruit"}, "'fruit'"),
-        ({"task": "pears_choice"}, "multiple_choice"),
-        ({"task": "pears", "metric": "exact_mach"}, "'exact_match"),
-        ({"task": "pears", "metric": "exact_match,strict"}, "'strict-match"),
-        ({"task": "pears_bleu", "metric": "ter"}, "'ter'"),
-    ],
-)
-def test_wrong_parameter_is_named_early(folder, params, named):
-    with pytest.raises(UserError, match=named):
-        load_verifier("task_metric", include_path=folder, **params)
 
 
 def test_description_depends_on_task_code_not_path(tmp_path):

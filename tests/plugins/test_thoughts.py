@@ -6,7 +6,6 @@ That no bundled verifier reads an answer in a thought is a law of test_verifiers
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,25 +13,15 @@ from hypothesis import strategies as st
 from lm_eval.models.utils import postprocess_generated_text
 
 from gapft_harness import load_verifier
-from gapft_harness.core.errors import UserError
 from gapft_harness.core.thoughts import opens_thought, remove_thoughts
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.lm_eval_bridge.code_eval import CodeEval
-from gapft_harness.lm_eval_bridge.stock import StockTask
 from gapft_harness.sandbox import probe_tiers
-from tests.plugins.verifier_rows import write_exact_match_task
 
 
 def test_opening_is_read_without_thoughts() -> None:
     judge = load_verifier("option_letter", rule="first_explicit")
     assert judge.read_openings(["<think>Perhaps (C)</think>\n(B) two"], ["B"]) == ["B"]
-
-
-def test_task_filters_see_no_thoughts(tmp_path: Path) -> None:
-    text = "<think>7</think>\n\n5"
-    task = StockTask("pears", include_path=str(write_exact_match_task(tmp_path)))
-    (outcome,) = task.outcomes([{"question": "?", "answer": "5"}], [text])
-    assert (outcome.filtered, outcome.verdict.passed) == ("5", True)
 
 
 def test_code_eval_ignores_thoughts() -> None:
@@ -139,12 +128,6 @@ def test_other_rule_has_the_same_think_end_token(token: dict[str, str]) -> None:
     other = load_plugins().find_other_rule("option_letter", params)
     assert other is not None
     assert other.params.get("think_end_token") == token.get("think_end_token")
-
-
-@pytest.mark.parametrize("token", [151668, "151668", "", " ", ["</think>"], True])
-def test_rejects_think_end_token_that_is_not_text(token: Any) -> None:
-    with pytest.raises(UserError, match="think_end_token"):
-        load_plugins().create_verifier("option_letter", {"think_end_token": token})
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -15,10 +14,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Example
 from gapft_harness.experiments.allocation import AllocationPart, find_halves
 from gapft_harness.report.findings.computation import compute_findings
-from gapft_harness.report.reading.inputs import read_inputs
-from gapft_harness.run_directory.directory import RunDirectory
 from tests.report import planted
-from tests.report.written_run import build_example, write_run, write_selection
 
 RATES = {
     "a_A_1": ("A", "diffuse"),
@@ -123,32 +119,3 @@ def test_every_problem_is_in_a_file(inputs, tables):
         counts = part.verdicts(inputs, exposures)[f"problems trained on, {condition}"]
         passed = sum(row[f"verdict_{condition}"] == "pass" for row in rows)
         assert counts == {"pass": passed, "fail": len(rows) - passed, "timeout": 0, "error": 0}
-
-
-def test_gapft_leads_when_present():
-    names = ("concentrated", "gapft", "diffuse")
-    inputs = replace(
-        planted.build_inputs(names, (13, 21, 42), (40, 35, 25)),
-        parts=planted.build_allocation_parts(planted.build_exposures((13, 21, 42))),
-    )
-    pairs = [(contrast.a, contrast.b) for contrast in compute_findings(inputs).contrasts]
-    expected = [("gapft", "diffuse"), ("gapft", "concentrated"), ("diffuse", "concentrated")]
-    assert pairs[:3] == expected
-
-
-def test_reads_halves_and_verdicts_of_a_run(tmp_path):
-    inputs = planted.build_allocation_inputs(sizes=(12, 9, 8))
-    run = write_run(tmp_path, inputs)
-    read = read_inputs(run, [AllocationPart()])
-    assert read.find_part_data("allocation") == inputs.find_part_data("allocation")
-    run = RunDirectory(tmp_path, run.recipe.without_experiment("allocation"))
-    assert read_inputs(run, [AllocationPart()]).parts == ()
-
-
-def test_rejects_a_run_without_halves(tmp_path):
-    inputs = planted.build_allocation_inputs(sizes=(12, 9, 8))
-    run = write_run(tmp_path, inputs)
-    (arm,) = (arm for arm in inputs.arms if arm.arm.name == "concentrated-seed13")
-    write_selection(tmp_path, arm, [build_example(f"z{i}", "S") for i in range(134)])
-    with pytest.raises(UserError, match="diffuse-seed13 and concentrated-seed13"):
-        read_inputs(run, [AllocationPart()])

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -72,15 +71,6 @@ def test_reads_gold_from_object_answer(tmp_path: Path) -> None:
     golds = [{"answer": gold, "options": ["x", "y"]} for gold in GOLDS]
     answers = read_answers(write_tables(tmp_path, golds=golds), TASK, TABLES)
     assert answers.golds.tolist() == [1, 0, 2]
-
-
-def test_stacks_arms_by_ascending_seed() -> None:
-    arms = {
-        Arm("gapft", 21): np.array([2, 3]),
-        Arm("b", 1): np.zeros(2),
-        Arm("gapft", 13): np.ones(2),
-    }
-    assert stacked(arms, "gapft").tolist() == [[1, 1], [2, 3]]
 
 
 INVALID_TABLES: dict[str, dict[str, Any]] = {

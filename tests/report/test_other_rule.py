@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.report.document import build_page
 from gapft_harness.report.findings.computation import compute_findings
-from gapft_harness.report.reading.columns import PASS, codes
+from gapft_harness.report.reading.columns import codes
 from gapft_harness.stages.report import judge_by_other_rule
 from tests.kit.report_tables import build_results
 from tests.report import planted
@@ -79,19 +78,6 @@ def test_equal_verdicts_give_equal_contrasts(inputs):
         assert contrast[f"other_rule{end}"] == contrast[f"run_rule{end}"]
 
 
-@pytest.mark.parametrize(
-    ("text", "letter"),
-    [
-        ("B. two is meant", "B"), ("(C), since", "C"), ("A\nbecause", "A"), ("B two", "B"),
-        ("B - two", "B"), ("C", "C"), ("A man walks in", None), ("The answer is B", None),
-        ("", None),
-    ],
-)  # fmt: skip
-def test_reads_opening_letter(text, letter):
-    judge = load_plugins().create_verifier("option_letter", {"rule": "whole_response"})
-    assert judge.read_openings([text], [json.loads(GOLD)]) == [letter]
-
-
 def test_falls_back_to_stricter_rule(inputs):
     task = {**inputs.task, "verifier_params": {"rule": "first_explicit"}}
     audit = planted.replace_decodes(inputs.audit, statuses=build_status_codes((1, 1, 1, 0)))
@@ -112,13 +98,6 @@ def test_reports_why_no_other_rule_exists(inputs, verifier, plugins):
     assert "other_rule" not in page.list_results()
     (section,) = (section for section in page.sections if "another rule" in section.title)
     assert verifier in section.text[0]
-
-
-def test_math_agrees_with_boxed_math():
-    inputs = planted.build_inputs(conditions=("gapft",), seeds=(13,), sizes=(3, 2, 2))
-    rule = judge_by_other_rule(inputs, load_plugins())
-    assert (rule.name, rule.permissive) == ("math", True)
-    assert ((rule.statuses["source"] == PASS) == inputs.audit.deployed.passed).all()
 
 
 def test_excludes_and_counts_unjudged_responses(inputs):

@@ -6,7 +6,6 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import pytest
 
 from gapft_harness.core.records import Arm
 from gapft_harness.experiments.scaling.job import choose_arm_scale
@@ -88,41 +87,12 @@ def test_environments_have_equal_weight() -> None:
     assert (mean["scale_0"], mean["scale_0.25"], mean["scale_1"]) == (1, 0, 3)
 
 
-def test_eight_environments_with_24_checkpoints_as_in_paper() -> None:
-    """17 checkpoints choose scale 1, six 0.75, one 0.5; four lose over 10% before scaling."""
-    scales = iter([1.0] * 17 + [0.75] * 6 + [0.5])
-    losses = iter([0] * 17 + [6] * 4 + [4] * 3)  # of 50 solved problems; half of them at 0.75
-    runs = []
-    for number in range(4):
-        chosen = {
-            f"{condition}-{seed}": (next(losses), next(scales))
-            for condition in ("uniform", "half")
-            for seed in (13, 21, 42)
-        }
-        runs.append(build_run(f"run{number}", chosen))
-    mean, *others = build_rows(*runs, replicates=400, pooled=True)["scaling_environments"]
-    assert len(others) == 8
-    assert mean["checkpoints"] == 24
-    assert [mean[f"scale_{scale:g}"] for scale in (0, 0.25, 0.5, 0.75, 1)] == [0, 0, 1, 6, 17]
-    assert (mean["above_before"], mean["above_after"]) == (4, 0)
-    for key in ("against_source", "against_fixed", "against_trained"):
-        assert mean[key] == pytest.approx(sum(row[key] for row in others) / 8)
-        assert mean[f"{key}_low"] <= mean[key] <= mean[f"{key}_high"]
-
-
 def test_interval_of_mean_resamples_environments() -> None:
     """Two environments without other variance: a replicate's mean is the mean of two draws."""
     low, high = build_run("low", {"a-1": (0, 0.0)}), build_run("high", {"a-1": (0, 1.0)}, solved=0)
     mean, *_ = build_rows(low, high, replicates=2000, pooled=True)["scaling_environments"]
     assert mean["against_source"] == 0.5
     assert (mean["against_source_low"], mean["against_source_high"]) == (0.0, 1.0)
-
-
-def test_source_without_solved_problems_has_no_rate() -> None:
-    tables = build_rows(build_run("r", {"a-1": (0, 0.5)}, solved=0))
-    (row,) = tables["scaling"]
-    assert (row["rho_G_before"], row["rho_G_after"]) == (None, None)
-    assert tables["scaling_environments"][0]["above_before"] == 0
 
 
 def test_order_of_runs_and_other_conditions_do_not_matter() -> None:

@@ -74,15 +74,6 @@ def test_writes_all_files_and_the_same_bytes_again(
     assert read_files(tmp_path / "report") == files
 
 
-def test_second_write_replaces_the_folder(inputs: ReportInputs, tmp_path: Path) -> None:
-    folder = tmp_path / "report"
-    write_report(inputs, folder)
-    (folder / "tables" / "stale.csv").write_text("old")
-    write_report(inputs, folder)
-    assert not (folder / "tables" / "stale.csv").exists()
-    assert [path.name for path in tmp_path.iterdir()] == ["report"]
-
-
 @pytest.mark.parametrize("names", [["results.json", "notes.txt"], ["index.html"]])
 def test_does_not_replace_files_of_others(names: list[str], tmp_path: Path) -> None:
     folder = tmp_path / "report"

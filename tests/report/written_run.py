@@ -50,28 +50,6 @@ def write_selection(folder, trained, rows):
     write_rows(path, rows, example_schema())
 
 
-def write_exposures(folder, inputs):
-    """Write selections and decisions of the two compared conditions, as the stages do."""
-    problems = inputs.find_part_data("allocation").problems
-    for trained in inputs.arms:
-        condition = trained.arm.condition
-        exposed = [problem for problem in problems if problem.seed == trained.arm.seed]
-        rows = [
-            build_example(problem.problem_id, "S")
-            for problem in exposed
-            for _ in range(getattr(problem, f"selected_{condition}"))
-        ]
-        replay = range(trained.budget.n - len(exposed))
-        rows += [build_example(f"solved{i}", "G", response_index=-1) for i in replay]
-        write_selection(folder, trained, rows)
-        decisions = [
-            build_response(problem.problem_id, -1, "", getattr(problem, f"verdict_{condition}"))
-            for problem in exposed
-        ]
-        path = folder / f"decisions/{trained.arm.name}.exposed.parquet"
-        write_rows(path, decisions, response_schema())
-
-
 def build_recipe(inputs, **changes):
     """Build a run's recipe for planted inputs."""
     return {
@@ -155,8 +133,6 @@ def write_run(folder, inputs, **changes):
         write_rows(folder / f"decisions/{trained.arm.name}.parquet", rows, response_schema())
         chosen = [f"pool{slot % trained.problems}" for slot in range(trained.budget.n)]
         write_selection(folder, trained, [build_example(i, "S") for i in chosen])
-    if inputs.find_part_data("allocation") is not None:
-        write_exposures(folder, inputs)
     record_run(run, inputs, write_pool(folder, inputs))
     return run
 

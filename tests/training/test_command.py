@@ -17,14 +17,12 @@ from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment.stage import build_view
 from gapft_harness.stages.steps import list_training_steps
 from gapft_harness.stages.train import stage
-from gapft_harness.stages.verify.run import verify
 from gapft_harness.training.model import load_base
 from gapft_harness.training.plan import build_sequences
-from tests.kit.command import gapft, succeed
+from tests.kit.command import succeed
 from tests.kit.letters import prepare_letters_run
 from tests.kit.recording_run import InProcessExecutor
-from tests.kit.records import change_recipe, read_records
-from tests.training.examples import assert_same_weights
+from tests.kit.records import change_recipe
 from tests.training.literal import run_literal_training
 
 ARM = "gapft-seed13"
@@ -76,44 +74,6 @@ def read_log(adapter: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (adapter / "training_log.jsonl").read_text().splitlines()]
 
 
-@pytest.fixture(scope="module")
-def reference_adapter(selected_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    target = tmp_path_factory.mktemp("one") / "run"
-    return train_copy(selected_run, target, {"micro_batch": 1, "accumulation": 16})
-
-
-@pytest.mark.parametrize(
-    "training",
-    [
-        {"micro_batch": 2, "accumulation": 8},
-        {"micro_batch": 16, "accumulation": 1},
-        {"padding_free": True, "max_tokens": 64, "max_length": 64},
-    ],
-    ids=["2x8", "16x1", "unpadded"],
-)
-def test_step_division_does_not_change_training(
-    selected_run: Path,
-    reference_adapter: Path,
-    tmp_path: Path,
-    training: dict[str, Any],
-) -> None:
-    adapter = train_copy(selected_run, tmp_path / "run", training)
-    assert_same_training(reference_adapter, adapter)
-    assert verify(tmp_path / "run", [str(selected_run / "plugin.py")]).differences == []
-
-
-def assert_same_training(expected: Path, actual: Path) -> None:
-    """Assert that two adapters of the same plan are equal up to float32 rounding."""
-    logs = read_log(expected), read_log(actual)
-    assert len(logs[0]) == len(logs[1]) == 5
-    for line, other_line in zip(*logs, strict=True):
-        for key in ("step", "examples", "supervised_tokens", "weight", "learning_rate"):
-            assert line[key] == other_line[key]
-        assert line["loss"] == pytest.approx(other_line["loss"], rel=1e-5)
-        assert line["grad_norm"] == pytest.approx(other_line["grad_norm"], rel=1e-4)
-    assert_same_weights(expected, actual)
-
-
 @pytest.mark.parametrize(
     ("training", "dtype", "tolerance"),
     [
@@ -162,35 +122,3 @@ def test_divides_trainings_among_workers(selected_run: Path, tmp_path: Path, wor
     steps = [replace(step, settings={**step.settings, "seed": seed}) for seed in (13, 21, 34)]
     groups = [divided.together for divided in stage.divide_steps(context, steps)]
     assert len(set(groups)) == min(workers, 3)
-
-
-@pytest.mark.parametrize(("module", "near"), [("q_prog", "q_proj"), ("mlp", "mlp")])
-def test_rejects_unsuitable_target_module(
-    selected_run: Path, tmp_path: Path, module: str, near: str
-) -> None:
-    """An unknown one, and one that LoRA cannot adapt."""
-    run = copy_run_with(selected_run, tmp_path / "run", {"target_modules": [module]})
-    done = gapft("run", run, "--only", "train", "--plugin", selected_run / "plugin.py")
-    assert done.returncode == 2
-    assert f"'{module}'" in done.stderr
-    assert f"'{near}'" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize("without", [True, False], ids=["no training.json", "weights cut"])
-def test_replaces_incomplete_adapter(
-    selected_run: Path, reference_adapter: Path, tmp_path: Path, without: bool
-) -> None:
-    """An interrupted copy leaves such a folder, which the run has no record of."""
-    training = {"micro_batch": 1, "accumulation": 16}
-    run = copy_run_with(selected_run, tmp_path / "run", training)
-    folder = run / "adapters" / ARM
-    shutil.copytree(reference_adapter, folder)
-    lost = folder / ("training.json" if without else "adapter_model.safetensors")
-    lost.unlink()
-    if not without:
-        lost.write_bytes((reference_adapter / lost.name).read_bytes()[:100])
-    succeed("run", run, *STAGES, "--plugin", selected_run / "plugin.py")
-    assert (folder / "training.json").exists()
-    assert_same_training(reference_adapter, folder)
-    assert f"adapters/{ARM}" in read_records(run)

@@ -79,19 +79,3 @@ def test_masked_loss_equals_loss_of_other_groups(
     if beta == 0:  # then only the divisor differs
         tokens = output["completion_mask"].sum(), remaining["completion_mask"].sum()
         assert whole * int(tokens[0]) == pytest.approx(expected * int(tokens[1]), rel=1e-12)
-
-
-def test_no_flat_groups_changes_nothing(batch: tuple[dict[str, Any], torch.Tensor]) -> None:
-    output, logps = batch
-    changed = mask_flat_groups(output, [False] * GROUPS, SIZE)
-    assert compute_trl_loss("dapo", 0.1, {**output, **changed}, logps) == compute_trl_loss(
-        "dapo", 0.1, output, logps
-    )
-
-
-def test_all_groups_flat_gives_zero_loss(
-    batch: tuple[dict[str, Any], torch.Tensor],
-) -> None:
-    output, logps = batch
-    changed = mask_flat_groups(output, [True] * GROUPS, SIZE)
-    assert compute_trl_loss("dapo", 0.1, {**output, **changed}, logps) == 0

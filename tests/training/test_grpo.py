@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +24,6 @@ from gapft_harness.stages.steps import list_training_steps
 from gapft_harness.stages.train.job import build_job
 from tests.kit.command import gapft, succeed
 from tests.kit.part_tables import read_tables
-from tests.kit.patience import PATIENCE_S
 from tests.kit.plugins import build_plugin
 
 UPDATES, PROMPTS, SIZE = 3, 8, 8
@@ -95,13 +88,6 @@ def test_arm_makes_configured_number_of_updates(run: Path) -> None:
         assert {len(group["rewards"]) for group in groups} == {SIZE}
 
 
-def test_report_names_online_conditions(run: Path) -> None:
-    page = (run / "report/index.md").read_text("utf-8")
-    for name in ("GRPO all", "GRPO masked"):
-        assert f"| {name} (trainer grpo, " in page
-    assert "## Online training at equal updates" in page
-
-
 def test_conditions_of_seed_draw_same_prompts(run: Path) -> None:
     ids = [
         [group["problem_id"] for group in read_lines(run, arm, "groups")]
@@ -152,29 +138,6 @@ def test_online_tables_count_drawn_groups(run: Path) -> None:
     assert tables["online_search"][2]["flat"] in (1, None)
 
 
-@pytest.mark.thorough
-def test_killed_arm_restarts_with_same_bytes(run: Path, searched_run: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "run"
-    shutil.copytree(searched_run, copy)
-    words = [sys.executable, "-m", "gapft_harness.cli.main", "run", str(copy), "--only", "train"]
-    command = subprocess.Popen(words, start_new_session=True, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + PATIENCE_S
-    while not [*tmp_path.glob(".store/train/*/made_from.json")]:
-        assert command.poll() is None, "it ended before it could be killed"
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    os.killpg(command.pid, signal.SIGKILL)  # the next arm has begun
-    command.wait()
-    assert not (copy / "adapters" / "grpo_masked-seed13").exists()
-    succeed("run", copy, "--only", "train")
-
-    def hash_files(run: Path) -> dict[str, str]:
-        folder = run / "adapters" / "grpo_masked-seed13"
-        return {f.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in folder.iterdir()}
-
-    assert hash_files(copy) == hash_files(run)
-
-
 def train_masked_arm(run: Path, output: Path, **grpo_changes: Any) -> list[dict[str, Any]]:
     """Train one arm alone without dropout; return the records of its updates."""
     from gapft_harness.training.grpo import train_grpo
@@ -211,19 +174,6 @@ def test_rejects_multi_attempt_episodes_early() -> None:
     assert "can reward only the first attempt, but the task's episode.attempts is" in " ".join(
         done.stderr.split()
     )
-
-
-@pytest.mark.thorough
-def test_counts_updates_of_flat_groups(searched_run: Path, tmp_path: Path) -> None:
-    """Near temperature 0 all responses of a group are equal."""
-    shutil.copytree(searched_run, tmp_path / "run")
-    succeed(
-        *("run", "controls/online", "--run-dir", "run", *SMALL, "--condition", "grpo_masked"),
-        *("--set", "training.grpo.temperature=0.01", "--set", "experiments={}"),
-        cwd=tmp_path,
-    )
-    facts = json.loads((tmp_path / "run/adapters/grpo_masked-seed13/training.json").read_text())
-    assert facts["updates"] == UPDATES == facts["empty_draws"]
 
 
 def test_counts_failing_rewards(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,12 +15,10 @@ from transformers.models.llama import modeling_llama
 from gapft_harness.core.errors import UserError
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training import kernels as module
-from gapft_harness.training.attention import find_packed_kernel
 from gapft_harness.training.kernels import check_kernels, use_kernels
 from gapft_harness.training.model import (
     LoraLinear,
     _apply_dropout,
-    _apply_dropout_mask,
     add_lora,
     fuse_lora_layers,
     remove_lora,
@@ -35,19 +32,6 @@ FUSED = Training(kernels="fused")
 @pytest.fixture(scope="module")
 def base_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_byte_llama(tmp_path_factory.mktemp("base") / "model")
-
-
-def test_rejects_fused_kernels_where_unavailable(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for device, expected in (
-        (torch.device("cpu"), "needs a CUDA device.* on cpu.*plain"),
-        (CUDA, r"Liger.*not installed; pip install 'gapft-harness\[fused\]'"),
-    ):
-        monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
-        with pytest.raises(UserError, match=expected):
-            check_kernels(FUSED, "llama", device)
-        check_kernels(Training(), "llama", device)
 
 
 def test_rejects_model_unknown_to_liger(
@@ -113,55 +97,10 @@ def test_fused_layers_match_peft_and_are_removed(base_folder: Path) -> None:
     assert torch.equal(model(ids).logits, alone)
 
 
-@pytest.mark.parametrize(
-    ("cuda", "dtype", "width", "value_width"),
-    [
-        (False, torch.bfloat16, 64, 64),
-        (True, torch.float32, 64, 64),
-        (True, torch.bfloat16, 60, 60),
-        (True, torch.bfloat16, 512, 512),
-        (True, torch.bfloat16, 192, 128),
-    ],
-)
-def test_no_packed_kernel_for_unsupported_input(
-    cuda: bool, dtype: torch.dtype, width: int, value_width: int
-) -> None:
-    query, value = (
-        SimpleNamespace(is_cuda=cuda, dtype=dtype, shape=(1, 2, 3, w)) for w in (width, value_width)
-    )
-    assert find_packed_kernel(query, value) is None  # type: ignore[arg-type]
-
-
-def test_finds_packed_kernel_where_torch_has_it() -> None:
-    query = SimpleNamespace(is_cuda=True, dtype=torch.bfloat16, shape=(1, 2, 3, 64))
-    kernel = find_packed_kernel(query, query)  # type: ignore[arg-type]
-    varlen = pytest.importorskip("torch.nn.attention.varlen")
-    assert kernel is not None
-    assert kernel.func is varlen.varlen_attn
-    assert set(kernel.keywords) <= set(signature(varlen.varlen_attn).parameters)
-
-
 def test_rejects_model_without_fusible_layers(base_folder: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(base_folder, dtype=torch.float32)
     with pytest.raises(UserError, match=r"no LoRA layer of this model.*kernels: plain"):
         add_lora(model, FUSED, 1)
-
-
-@pytest.mark.parametrize("share", [0.05, 0.5])
-def test_cpu_dropout_keeps_share_and_mask(share: float) -> None:
-    torch.manual_seed(0)
-    x = torch.rand(301, 999).bfloat16() + 1
-    output, mask = _apply_dropout(x, share)
-    dropped = output == 0
-    # five standard deviations of a share of 300,000 entries
-    assert abs(float(dropped.float().mean()) - share) < 5 * (share / x.numel()) ** 0.5
-    torch.testing.assert_close(output[~dropped], x[~dropped] / (1 - share), rtol=0.01, atol=0)
-    other = torch.rand(301, 999).bfloat16() + 1
-    assert torch.equal(_apply_dropout_mask(other, mask, share) == 0, dropped)
-    assert not torch.equal(_apply_dropout(x, share)[0] == 0, dropped)
-    # bits of one 64-bit number are uncorrelated
-    flat = dropped.flatten()[: x.numel() // 4 * 4].view(-1, 4).double()
-    assert float((torch.corrcoef(flat.T) - torch.eye(4)).abs().max()) < 0.02
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.4])

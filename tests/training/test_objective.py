@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.recipe.sections import Normalization
@@ -18,7 +16,7 @@ from gapft_harness.training import attention
 from gapft_harness.training.attention import SEGMENTS, attend, check_separation, register_segments
 from gapft_harness.training.ledger import compute_token_weights
 from gapft_harness.training.objective import collate, compute_loss, flatten
-from gapft_harness.training.passes import Member, cut_step
+from gapft_harness.training.passes import cut_step
 from gapft_harness.training.plan import TrainingSequence, build_sequences
 from tests.kit.tiny_models import write_byte_llama
 from tests.training.examples import examples, settings
@@ -50,10 +48,6 @@ def segment_model(model_folder: Path) -> Any:
     )
 
 
-def build_members(sequences: Sequence[TrainingSequence], weight: float = 1.0) -> list[Member]:
-    return [Member(sequence, weight) for sequence in sequences]
-
-
 def compute_reference_loss(
     model: Any, members: Sequence[TrainingSequence], normalization: Normalization
 ) -> torch.Tensor:
@@ -72,26 +66,6 @@ def compute_reference_loss(
         return torch.cat(losses).sum() / sum(m.supervised for m in members)
     means = [loss.sum() / m.supervised for loss, m in zip(losses, members, strict=True)]
     return torch.stack(means).mean()
-
-
-@given(
-    st.lists(st.tuples(st.integers(1, 60), st.booleans()), min_size=1, max_size=20),
-    st.sampled_from(NORMALIZATIONS[:2]),
-)
-def test_mean_weights_sum_to_one(
-    targets: list[tuple[int, bool]], normalization: Normalization
-) -> None:
-    members = [
-        TrainingSequence(str(i), (1,), (5,) * length, eos, False)
-        for i, (length, eos) in enumerate(targets)
-    ]
-    weights = compute_token_weights(members, normalization)
-    sequence_weights = [w * m.supervised for w, m in zip(weights, members, strict=True)]
-    assert sum(sequence_weights) == pytest.approx(1, abs=1e-12)
-    if normalization == "token_mean":
-        assert len(set(weights)) == 1
-    else:
-        assert sequence_weights == pytest.approx([1 / len(members)] * len(members))
 
 
 CUTS: list[dict[str, Any]] = [
@@ -144,64 +118,6 @@ def test_rejects_model_that_mixes_neighbours(segment_model: Any) -> None:
 def test_rejects_attention_without_sequence_ends(segment_model: Any) -> None:
     with pytest.raises(UserError, match=r"LlamaAttention: does not pass on.*padding_free: false"):
         segment_model(input_ids=torch.tensor([[5, 6, 7]]))
-
-
-def test_computes_logits_only_where_supervised(model: Any) -> None:
-    members = build_sequences(examples(7), settings())
-    batch = collate(build_members(members), END)
-    shapes = []
-    hook = model.lm_head.register_forward_hook(lambda _, __, out: shapes.append(out.shape))
-    with torch.no_grad():
-        lean = compute_loss(model, batch)
-        logits = model(input_ids=batch.input_ids).logits
-    hook.remove()
-    supervised = sum(m.supervised for m in members)
-    assert shapes == [(1, supervised, 259), (*batch.input_ids.shape, 259)]
-    full = torch.nn.functional.cross_entropy(
-        logits[batch.positions[0], batch.positions[1]], batch.targets, reduction="sum"
-    )
-    torch.testing.assert_close(lean, full)
-
-
-def test_targets_are_response_and_end_tokens() -> None:
-    members = build_sequences(examples(9), settings())
-    batch = collate(build_members(members), END)
-    expected = [t for m in members for t in (*m.target_ids, *([END] if m.eos else []))]
-    assert batch.targets.tolist() == expected
-    rows, places = batch.positions
-    assert batch.input_ids[rows, places + 1].tolist() == expected
-    starts = torch.tensor([len(m.prompt_ids) for m in members])
-    assert bool((places + 1 >= starts[rows]).all())
-
-
-def test_prompt_tokens_are_never_targets(model: Any) -> None:
-    """The loss is the log-probability of the response given the prompt."""
-    (member,) = build_sequences(examples(1), settings())
-    other = TrainingSequence(
-        member.slot, (7, *member.prompt_ids[1:]), member.target_ids, True, False
-    )
-    for sequence in (member, other):
-        batch = collate(build_members([sequence]), END)
-        assert batch.targets.tolist() == [*member.target_ids, END]
-        torch.testing.assert_close(
-            compute_loss(model, batch),
-            compute_reference_loss(model, [sequence], "token_mean") * sequence.supervised,
-        )
-
-
-def test_padding_is_never_read(model: Any) -> None:
-    members = build_sequences(examples(6), settings())
-    batch = collate(build_members(members), END)
-    loss = compute_loss(model, batch)
-    for row, member in enumerate(members):
-        batch.input_ids[row, member.tokens :] = 77
-    torch.testing.assert_close(compute_loss(model, batch), loss, rtol=0, atol=0)
-
-
-def test_end_token_requires_id() -> None:
-    (member,) = build_sequences(examples(1), settings())
-    with pytest.raises(ValueError, match="end_id"):
-        collate(build_members([member]), None)
 
 
 @pytest.mark.parametrize("heads", [(4, 4), (6, 2)], ids=["", "shared keys"])

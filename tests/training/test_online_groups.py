@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,23 +11,13 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from gapft_harness.analysis.flat_groups import compute_solved_share, count_flat_groups
-from gapft_harness.recipe.sections import Grpo, Training
+from gapft_harness.recipe.sections import Grpo
 from gapft_harness.training.groups import (
     Group,
-    format_json_lines,
     group_facts,
     is_flat,
     plan_prompts,
-    read_groups,
 )
-
-REWARDS = st.lists(st.sampled_from([0.0, 0.1, 0.3, 1.0, None]), min_size=2, max_size=8)
-
-
-@given(REWARDS)
-def test_group_is_flat_if_rewards_are_equal(rewards: list[float | None]) -> None:
-    judged = [reward for reward in rewards if reward is not None]
-    assert is_flat(rewards) == all(a == b for a in judged for b in judged)
 
 
 def test_flatness_ignores_rounding_of_mean() -> None:
@@ -64,12 +53,6 @@ GROUPS = [
 ]
 
 
-def test_reads_written_groups(tmp_path: Path) -> None:
-    (tmp_path / "groups.jsonl").write_text(format_json_lines(GROUPS))
-    assert list(read_groups(tmp_path)) == GROUPS
-    assert list(read_groups(tmp_path / "none")) == []
-
-
 def test_group_facts_sum_groups() -> None:
     assert group_facts(GROUPS) == {
         "draws": 2, "groups": 4, "flat": 3, "masked": 3, "empty_draws": 1, "responses": 8,
@@ -102,9 +85,3 @@ def test_rejects_inconsistent_settings(values: dict[str, Any], message: str) -> 
     with pytest.raises(ValidationError, match=message):
         Grpo(**values)
     assert Grpo(mask_flat=True, loss="grpo", beta=0.1).mask_flat
-
-
-def test_recipe_without_grpo_omits_section() -> None:
-    assert "grpo" not in Training().model_dump(mode="json")
-    training = Training(grpo=Grpo(beta=0.5))
-    assert Training.model_validate_json(training.model_dump_json()) == training

@@ -9,17 +9,15 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 
-from gapft_harness.plugins.trainers.lora import lora
 from gapft_harness.recipe.sections import Normalization
-from gapft_harness.training import loop, objective
+from gapft_harness.training import objective
 from gapft_harness.training.ledger import compute_token_weights
 from gapft_harness.training.model import build_meta_model
 from gapft_harness.training.objective import Batch, collate, compute_loss
 from gapft_harness.training.output_layer import is_output_layer_last
 from gapft_harness.training.passes import Member
 from gapft_harness.training.plan import build_sequences
-from tests.kit.tiny_models import write_byte_llama
-from tests.training.examples import examples, job, settings
+from tests.training.examples import examples, settings
 
 VOCABULARY, ROWS = 259, 5
 SHAPE = {
@@ -116,24 +114,3 @@ def test_detects_logit_changes_without_weights(tmp_path: Path, name: str) -> Non
     # a model that cannot run without weights counts as one that changes its logits
     weightless.register_forward_pre_hook(lambda _, __: torch.zeros(1, device="meta").item())
     assert not is_output_layer_last(weightless)
-
-
-@pytest.mark.parametrize("checkpointing", [False, True])
-def test_chunked_training_matches_unchunked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpointing: bool
-) -> None:
-    model = write_byte_llama(tmp_path / "model")
-    head_flags = []
-
-    def record_loss(model: Any, batch: Any, head_is_last: bool) -> torch.Tensor:
-        head_flags.append(head_is_last)
-        return compute_loss(model, batch, head_is_last)
-
-    monkeypatch.setattr(loop, "compute_loss", record_loss)
-    shape: dict[str, Any] = {"padding_free": True, "gradient_checkpointing": checkpointing}
-    chunked = lora(job(model, tmp_path / "chunked", examples(20), **shape))
-    assert head_flags == [True, True]
-    monkeypatch.setitem(objective.MAX_LOGITS, "cpu", 1 << 27)
-    whole = lora(job(model, tmp_path / "whole", examples(20), **shape))
-    for key in ("first_loss", "last_loss"):
-        assert chunked[key] == pytest.approx(whole[key], rel=1e-5)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,21 +47,6 @@ def test_member_order_does_not_matter(lengths: list[int], random: object) -> Non
         settings = Training(padding_free=padding_free, max_length=100, max_tokens=100)
         ones = [1.0] * len(members)
         assert cut_step(members, ones, settings) == cut_step(shuffled, ones, settings)
-
-
-def test_unpadded_step_that_fits_is_one_pass() -> None:
-    settings = Training(padding_free=True, max_length=100, max_tokens=100)
-    (part,) = cut_step(build_sequences([9] * 10), [1.0] * 10, settings)
-    assert count_tokens(part) == 100
-    assert [count_tokens(p) for p in cut_step(build_sequences([9] * 11), [1.0] * 11, settings)] == [
-        60,
-        50,
-    ]
-
-
-def test_rejects_max_tokens_below_max_length() -> None:
-    with pytest.raises(ValueError, match=r"max_tokens is 50.*60"):
-        Training(padding_free=True, max_tokens=50, max_length=60)
 
 
 def test_default_max_tokens_is_lower_on_cpu() -> None:

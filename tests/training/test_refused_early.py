@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.recorded import read_source, read_training
 from tests.chat_models import CHATML, set_generation_ends, write_chat_model
-from tests.kit.command import gapft, succeed
+from tests.kit.command import gapft
 from tests.kit.letters import prepare_letters_run
 from tests.training.test_tied import build_base_model
 
@@ -79,21 +77,3 @@ def test_rejects_fault_before_generating(tmp_path: Path, key: str) -> None:
     assert "Traceback" not in refused.stderr
     assert not list(tmp_path.glob("run/**/*.jsonl"))
     assert not list(tmp_path.glob("run/**/*.parquet"))
-
-
-def test_reports_end_token_throughout_run(tmp_path: Path) -> None:
-    command = prepare_folder(tmp_path, model={"chat_template": True}, training={"repetitions": 1})
-    write_chat_model(tmp_path / "model", "Gemma")
-    task = tmp_path / "tasks" / "letters.yaml"
-    ends = json.dumps([*"bcdfghjklmnpqrstvwxyz0123456789"])  # a random model soon generates one
-    text = task.read_text()
-    task.write_text(text.replace("max_gen_toks: 12", f"max_gen_toks: 12, until: {ends}"))
-    dry = succeed(*command, "--dry-run", cwd=tmp_path).stdout
-    assert "'<end_of_turn>' (262)" in dry.partition("# steps")[0]
-    stages = ("search", "states", "select", "train")
-    succeed(*command, *(w for name in stages for w in ("--only", name)), cwd=tmp_path)
-    run = RunDirectory.open(tmp_path / "run")
-    facts = json.loads((tmp_path / "run/adapters/gapft-seed13/training.json").read_text())
-    assert (facts["end_id"], facts["end_token"]) == (262, "<end_of_turn>")
-    assert read_training(run)["gapft-seed13"]["end_token"] == "<end_of_turn>"
-    assert read_source(run)["end_ids"] == [260, 262]

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import csv
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.recipe.reading import check_recipe
@@ -21,8 +18,6 @@ from tests.kit.planted_run import read_json
 from tests.kit.records import read_records
 from tests.kit.report_tables import find_row
 from tests.kit.runs import BaseRun, copy_snapshot, make_base_run
-
-RunAt = Callable[..., BaseRun]
 
 #: The letters run has the condition ``repeated``, a replicate of ``gapft``.
 GAPFT, AGAIN = Arm("gapft", 13), Arm("repeated", 13)
@@ -80,17 +75,6 @@ def test_report_counts_no_change_for_equal_trainings(finished: BaseRun) -> None:
     assert [(r["condition"], r["seed"], r["changed"]) for r in rows] == [("repeated", "13", "0")]
 
 
-def test_lost_replicate_is_trained_again(run_at: RunAt) -> None:
-    run = run_at("reported")
-    adapter = run.path / layout.adapter_path(AGAIN)
-    before = weights_hash(adapter)
-    shutil.rmtree(adapter)
-    assert run.resume("--only", "train").returncode == 0
-    assert "trained_as" not in read_training(run, AGAIN)
-    assert weights_hash(adapter) == before
-    assert run.find_differences() == []
-
-
 # Which conditions are replicates
 
 
@@ -136,12 +120,6 @@ def test_replicates_repeat_lowest_number() -> None:
         late={"selector": "uniform", "replicate": 4},
     )
     assert recipe.map_replicates() == {"second": "gapft", "third": "gapft", "late": "lone"}
-
-
-@pytest.mark.parametrize("number", [-1, 1.5, True, "1"])
-def test_rejects_replicate_that_is_not_a_count(number: Any) -> None:
-    with pytest.raises(UserError, match=r"conditions\.again\.replicate"):
-        build_recipe(again={"selector": "gapft", "replicate": number})
 
 
 def test_dry_run_names_replicates_and_warns(finished: BaseRun) -> None:

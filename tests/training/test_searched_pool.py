@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
-import pytest
 import yaml
 
-from gapft_harness.core.errors import PluginError
-from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recorded import read_training
 from tests.kit.command import succeed
 from tests.kit.letters import prepare_letters_run
 from tests.kit.plugins import build_plugin
-from tests.kit.records import change_recipe
 
 ONLINE = build_plugin(
     '''
@@ -54,31 +49,27 @@ def offline(job):
 )
 
 
-@pytest.fixture(scope="module")
-def searched_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("searched")
-    prepare_letters_run(folder)
-    content = yaml.safe_load((folder / "recipe.yaml").read_text())
-    content |= {"conditions": ["gapft"], "seeds": [13], "executor": {"workers": 1}}
-    content["training"] |= {"trainer": "online", "repetitions": 1}
-    (folder / "recipe.yaml").write_text(yaml.safe_dump(content))
-    (folder / "online.py").write_text(ONLINE)
-    succeed(
-        *("run", "recipe.yaml", "--run-dir", "run", "--include-path", "tasks", *PLUGINS),
-        *("--only", "search", "--only", "states", "--only", "select"),
-        cwd=folder,
-    )
-    shutil.copytree(folder / "run", folder / "other")
-    return folder
-
-
 PLUGINS = ("--plugin", "plugin.py", "--plugin", "online.py")
 
 
-def test_online_trainer_receives_searched_pool(searched_folder: Path) -> None:
-    succeed("run", "run", "--only", "train", *PLUGINS, cwd=searched_folder)
-    read = read_training(RunDirectory.open(searched_folder / "run"))["gapft-seed13"]["read"]
-    pool = pq.read_table(searched_folder / "run" / "pool" / "problems.parquet")
+def test_only_a_declared_trainer_receives_the_searched_pool(tmp_path: Path) -> None:
+    prepare_letters_run(tmp_path)
+    content = yaml.safe_load((tmp_path / "recipe.yaml").read_text())
+    offline = {"selector": "gapft", "training": {"trainer": "offline"}}
+    content["conditions"] = {"gapft": {}, "offline": offline}
+    content |= {"seeds": [13], "executor": {"workers": 1}}
+    content["training"] |= {"trainer": "online", "repetitions": 1}
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(content))
+    (tmp_path / "online.py").write_text(ONLINE)
+    stages = [word for name in ("search", "states", "select", "train") for word in ("--only", name)]
+    succeed(
+        *("run", "recipe.yaml", "--run-dir", "run", "--include-path", "tasks", *PLUGINS, *stages),
+        cwd=tmp_path,
+    )
+    training = read_training(RunDirectory.open(tmp_path / "run"))
+    assert "read" not in training["offline-seed13"]
+    read = training["gapft-seed13"]["read"]
+    pool = pq.read_table(tmp_path / "run" / "pool" / "problems.parquet")
     assert read["problems"] == pool["problem_id"].to_pylist()
     assert len(read["problems"]) == 60
     assert read["right"] == ["pass"] * 60
@@ -88,20 +79,4 @@ def test_online_trainer_receives_searched_pool(searched_folder: Path) -> None:
     assert read["own"] is True
     assert [read[key] for key in ("do_sample", "temperature", "max_gen_toks")] == [True, 1.0, 12]
     assert read["verifier"] == ["contains", {}]
-    succeed("verify", "run", *PLUGINS, cwd=searched_folder)
-
-
-def test_other_trainer_receives_no_pool(searched_folder: Path) -> None:
-    path = searched_folder / "other/recipe.yaml"
-    before = path.read_text()
-    path.write_text(before.replace("online", "offline"))
-    assert path.read_text() != before
-    change_recipe(searched_folder / "other", lambda recipe: None)
-    succeed("run", "other", "--only", "train", *PLUGINS, cwd=searched_folder)
-
-
-def test_rejects_invalid_needs_problems(tmp_path: Path) -> None:
-    plugin = tmp_path / "wrong.py"
-    plugin.write_text(ONLINE.replace("needs_problems=True", "needs_problems='yes'"))
-    with pytest.raises(PluginError, match=r"trainer 'online': .*'needs_problems'.*'yes'"):
-        load_plugins([str(plugin)])
+    succeed("verify", "run", *PLUGINS, cwd=tmp_path)

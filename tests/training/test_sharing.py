@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from gapft_harness.core.files import sha256
 from gapft_harness.core.records import Arm
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.run_directory import layout
@@ -27,12 +25,12 @@ from tests.kit.letters import prepare_letters_run
 from tests.kit.patience import PATIENCE_S
 from tests.kit.report_tables import index_rows, read_results
 from tests.kit.running_commands import kill_command
-from tests.kit.runs import find_differences
+from tests.kit.runs import BaseRun, find_differences
 
-#: Two runs that are finished_folder at once.
+#: Two runs that are made at once.
 RUNS = ("first", "second")
 
-GAPFT, SAME, LATER, UNIFORM = (Arm(name, 13) for name in ("gapft", "same", "later", "uniform"))
+GAPFT, SHARED, SAME, UNIFORM = (Arm(name, 13) for name in ("gapft", "shared", "same", "uniform"))
 
 
 @pytest.fixture(scope="module")
@@ -50,72 +48,35 @@ def finished_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def run(finished_folder: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(finished_folder / "run", tmp_path / "run"))
-
-
-def read_adapter_facts(run: Path, arm: Arm) -> dict[str, Any]:
-    return dict(json.loads((run / layout.adapter_path(arm) / "training.json").read_text()))
-
-
-def read_training_entry(run: Path, arm: Arm) -> dict[str, Any]:
-    """Return the facts on an adapter."""
-    return read_training(RunDirectory.open(run))[arm.name]
-
-
-@pytest.mark.thorough
-def test_same_training_set_is_trained_once(finished_folder: Path) -> None:
-    run = finished_folder / "run"
-    training = read_training(RunDirectory.open(run))
-    seeds = (13, 21)
+def test_same_training_set_is_trained_once(run_at: Callable[..., BaseRun]) -> None:
+    """In the base run, the condition ``shared`` has the selector of ``gapft``."""
+    base = run_at("reported")
+    directory = RunDirectory.open(base.path)
+    training = read_training(directory)
     trained_as = {arm: facts.get("trained_as") for arm, facts in training.items()}
     assert trained_as == {
-        **{f"same-seed{seed}": f"gapft-seed{seed}" for seed in seeds},
-        **{f"{name}-seed{seed}": None for name in ("gapft", "uniform") for seed in seeds},
+        "shared-seed13": "gapft-seed13",
+        **{f"{name}-seed13": None for name in ("gapft", "uniform", "drawn", "repeated")},
     }
     assert "seconds" in training[GAPFT.name], "this one was trained"
-    assert "seconds" not in training[SAME.name], "this one was not"
-    assert read_adapter_facts(run, SAME) == read_adapter_facts(run, GAPFT)
-    folders = [run / layout.adapter_path(arm) for arm in (GAPFT, SAME)]
+    assert "seconds" not in training[SHARED.name], "this one was not"
+    facts = [base.path / layout.adapter_path(arm) / "training.json" for arm in (GAPFT, SHARED)]
+    assert facts[0].read_bytes() == facts[1].read_bytes()
+    folders = [base.path / layout.adapter_path(arm) for arm in (GAPFT, SHARED)]
     assert weights_hash(folders[0]) == weights_hash(folders[1])
-    tables = [run / layout.decisions_path(arm) for arm in (GAPFT, SAME)]
+    tables = [base.path / layout.decisions_path(arm) for arm in (GAPFT, SHARED)]
     assert [*read_judged(tables[0])] == [*read_judged(tables[1])]
-    decodes = read_decodes(RunDirectory.open(run))
-    assert decodes[SAME.name] == decodes[GAPFT.name], "they name no arm"
-    verified = verify(run, [str(finished_folder / "plugin.py")])
+    decodes = read_decodes(directory)
+    assert decodes[SHARED.name] == decodes[GAPFT.name], "they name no arm"
+    verified = verify(base.path, base.plugins)
     assert verified.differences == []
-    assert any(line.startswith("2 arms share adapter and") for line in verified.checked)
-
-
-def test_report_names_shared_trainings(finished_folder: Path) -> None:
-    results = read_results(finished_folder / "run")
+    assert any(line.startswith("1 arms share adapter and") for line in verified.checked)
+    results = read_results(base.path)
     conditions = index_rows(results["conditions"], "condition")
-    assert conditions["same"]["pass_at_1"] == conditions["gapft"]["pass_at_1"]
-    shared = index_rows(results["seeds"], "condition", "seed")
-    assert shared["same", 21]["trained_as"] == "gapft-seed21"
-    assert shared["gapft", 21]["trained_as"] == ""
-
-
-def test_added_condition_reuses_adapter(finished_folder: Path, run: Path) -> None:
-    before = {
-        name: sha256(run / layout.adapter_path(arm)) for name, arm in [("a", GAPFT), ("b", SAME)]
-    }
-    content = yaml.safe_load((finished_folder / "recipe.yaml").read_text())
-    content["conditions"] = {"later": {"selector": "gapft"}, **content["conditions"]}
-    recipe = run.with_name("later.yaml")
-    recipe.write_text(yaml.safe_dump(content))
-    arguments = ("--include-path", "tasks", "--plugin", "plugin.py", "--run-dir", run)
-    entries = read_training(RunDirectory.open(run))
-    succeed("run", recipe, *arguments, cwd=finished_folder)
-    assert read_training_entry(run, LATER)["trained_as"] == GAPFT.name
-    kept = read_training(RunDirectory.open(run))
-    assert {arm: kept[arm] for arm in entries} == entries, "measured seconds are kept"
-    now = {
-        name: sha256(run / layout.adapter_path(arm)) for name, arm in [("a", GAPFT), ("b", SAME)]
-    }
-    assert now == before
-    assert find_differences(finished_folder, run) == []
+    assert conditions["shared"]["pass_at_1"] == conditions["gapft"]["pass_at_1"]
+    seeds = index_rows(results["seeds"], "condition", "seed")
+    assert seeds["shared", 13]["trained_as"] == "gapft-seed13"
+    assert seeds["gapft", 13]["trained_as"] == ""
 
 
 def start_run(folder: Path, name: str) -> subprocess.Popen[bytes]:
@@ -155,7 +116,8 @@ def test_parallel_runs_train_each_adapter_once(
         assert again.wait(600) == 0
     stored = [*folder.glob(".store/train/*/made_from.json")]
     assert len(stored) == 4, "two of six arms share an adapter"
-    seconds = [read_training_entry(folder / name, GAPFT)["seconds"] for name in RUNS]
+    trained = [read_training(RunDirectory.open(folder / name)) for name in RUNS]
+    seconds = [facts[GAPFT.name]["seconds"] for facts in trained]
     assert seconds[0] == seconds[1], "it was trained once"
     for arm in (GAPFT, SAME, UNIFORM):
         hashes = {weights_hash(folder / name / layout.adapter_path(arm)) for name in RUNS}

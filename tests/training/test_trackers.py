@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sqlite3
-import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -106,49 +103,6 @@ def test_tensorboard_keeps_every_step(selected_run: Path) -> None:
     train_here(selected_run, alone)
     assert sha256(run / "adapters" / ARM) == sha256(alone / "adapters" / ARM)
     assert not (alone / "tracking").exists()
-
-
-def test_wandb_offline_keeps_every_step(selected_run: Path) -> None:
-    run = train(selected_run, "offline", "wandb", WANDB_MODE="offline")
-    (file,) = (run / "tracking" / "wandb").glob("offline-run-*/run-*.wandb")
-    history, names = [], set()
-    for record in read_wandb_records(file):
-        kind = record.WhichOneof("record_type")
-        if kind == "run":
-            names.add((record.run.project, record.run.display_name))
-        if kind == "history":
-            items = record.history.item
-            history.append({(i.key or i.nested_key[0]): json.loads(i.value_json) for i in items})
-    assert names == {("offline", ARM)}
-    assert [(h["_step"], h["loss"]) for h in history] == [
-        (line["step"], line["loss"]) for line in read_training_log(run)
-    ]
-
-
-def read_wandb_records(file: Path) -> Iterator[Any]:
-    """Read the records that ``wandb sync`` uploads: a LevelDB log after a 7-byte header."""
-    from wandb.proto import wandb_internal_pb2
-
-    content, offset, record = file.read_bytes(), 7, b""
-    while offset + 7 <= len(content):
-        if (remaining := 32768 - offset % 32768) < 7:
-            offset += remaining  # the end of a block, too short for a header, is empty
-            continue
-        length, kind = struct.unpack_from("<HB", content, offset + 4)
-        record += content[offset + 7 : offset + 7 + length]
-        offset += 7 + length
-        if kind in (1, 4):  # a complete record or its last part
-            yield wandb_internal_pb2.Record.FromString(record)
-            record = b""
-
-
-def test_trackio_keeps_every_step(selected_run: Path, tmp_path: Path) -> None:
-    run = train(selected_run, "io", "trackio", TRACKIO_DIR=str(tmp_path))
-    (database,) = tmp_path.glob("io*.db")
-    with sqlite3.connect(database) as connection:
-        rows = connection.execute("select run_name, step, metrics from metrics order by step")
-        metrics = [(name, step, json.loads(values)["loss"]) for name, step, values in rows]
-    assert metrics == [(ARM, line["step"], line["loss"]) for line in read_training_log(run)]
 
 
 class FakeTracker:

@@ -20,7 +20,6 @@ from rich.table import Table
 
 from tests.benchmarks.gpu.device import measure_matrix_peak, synchronize
 from tests.benchmarks.gpu.shapes import LLAMA_8B, SHAPES
-from tests.benchmarks.gpu.tries import TRIES
 from tests.benchmarks.gpu.ways import LITERAL, OURS, Bench, Measured
 
 
@@ -30,15 +29,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--shape", choices=sorted(SHAPES), default=LLAMA_8B.name)
     parser.add_argument("--steps", type=int, default=12, help="timed steps of each way")
     parser.add_argument("--dropout", type=float, default=0.05, help="the recipe's is 0.05")
-    parser.add_argument(
-        "--profile",
-        nargs="?",
-        const="",
-        metavar="NAME",
-        help="profile two more steps of each way, or of those with NAME in their names",
-    )
     parser.add_argument("--only", default="", metavar="NAME", help="ways with NAME in their names")
-    parser.add_argument("--tries", action="store_true", help="also what was tried; see tries.py")
     parser.add_argument("--output", type=Path, default=Path("gpu_training.json"))
     chosen = parser.parse_args(arguments)
     shape = SHAPES[chosen.shape]
@@ -49,7 +40,7 @@ def main(arguments: list[str]) -> int:
     if device.type == "cpu":
         torch.set_num_threads(1)
     peak = measure_matrix_peak(device, getattr(torch, shape.dtype))
-    bench = Bench(shape, device, peak, chosen.steps, chosen.dropout, chosen.profile)
+    bench = Bench(shape, device, peak, chosen.steps, chosen.dropout)
     machine = {
         "device": torch.cuda.get_device_name() if device.type == "cuda" else "CPU",
         "cpu_cores": os.cpu_count(),
@@ -64,12 +55,10 @@ def main(arguments: list[str]) -> int:
         "machine": machine,
         "ways": [],
         "out_of_memory": [],
-        "failed": {},
     }
     measurements = []
-    fits = {name: way for name, way in OURS.items() if way.settings.get("kernels") != "fused"}
+    fits = {name: way for name, way in OURS.items() if way.get("kernels") != "fused"}
     ways = OURS if shape.dtype == "bfloat16" else fits  # fused kernels are for 16 bits
-    ways = {**ways, **(TRIES if chosen.tries else {})}
     for way in (way for way in [*ways, LITERAL] if chosen.only in way):
         print(f"{way} ...", file=sys.stderr, flush=True)
         try:
@@ -82,11 +71,6 @@ def main(arguments: list[str]) -> int:
         except torch.OutOfMemoryError:
             print(f"{way}: the device has too little memory", file=sys.stderr, flush=True)
             written["out_of_memory"].append(way)
-        except Exception as error:
-            if way not in TRIES:
-                raise
-            print(f"{way}: failed: {error!r}"[:2000], file=sys.stderr, flush=True)
-            written["failed"][way] = repr(error)
         # after each way, so that a later failure loses nothing
         chosen.output.write_text(json.dumps(written, indent=1) + "\n")
         gc.collect()  # frees the model before the next way
@@ -127,11 +111,7 @@ def print_table(machine: dict[str, Any], measurements: list[Measured]) -> None:
             "—" if measured.peak_gb is None else f"{measured.peak_gb:.1f}",
             f"{measured.estimated_gb:.1f}",
         )
-    console = Console(width=140)
-    console.print(table)
-    for measured in measurements:
-        if measured.profile:
-            console.print(f"{measured.way}, two steps:\n{measured.profile}", markup=False)
+    Console(width=140).print(table)
 
 
 if __name__ == "__main__":

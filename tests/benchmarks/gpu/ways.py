@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,31 +28,16 @@ from tests.benchmarks.gpu.shapes import Shape
 WARM = 3
 
 
-@dataclass(frozen=True)
-class Way:
-    """The changes of a way of training.
-
-    Attributes:
-        settings: changes to the main LogiQA recipe's settings.
-        inside: the context in which the way runs, inside that of the product's kernels.
-        on_adapted: a function called with base and adapter.
-    """
-
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    inside: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
-    on_adapted: Callable[[Any], object] = lambda _: None
-
-
 _PACKED = {"padding_free": True}
 FUSED = "ours, padding-free, fused kernels"
 
-#: Our loop's ways.
-OURS: dict[str, Way] = {
-    "ours, padded 2 x 8": Way(),
-    "ours, padded 16 x 1": Way({"micro_batch": 16, "accumulation": 1}),
-    "ours, padding-free": Way(_PACKED),
-    FUSED: Way({**_PACKED, "kernels": "fused"}),
-    "ours, padding-free, gradient checkpointing": Way({**_PACKED, "gradient_checkpointing": True}),
+#: The changes of our loop's ways to the settings of the main LogiQA recipe.
+OURS: dict[str, dict[str, Any]] = {
+    "ours, padded 2 x 8": {},
+    "ours, padded 16 x 1": {"micro_batch": 16, "accumulation": 1},
+    "ours, padding-free": _PACKED,
+    FUSED: {**_PACKED, "kernels": "fused"},
+    "ours, padding-free, gradient checkpointing": {**_PACKED, "gradient_checkpointing": True},
 }
 LITERAL = "literal loop, padded 2 x 8"
 
@@ -73,7 +57,6 @@ class Measured:
         peak_gb: peak memory allocated on the device; None on a CPU.
         estimated_gb: weights, adapter and optimizer (``estimate_memory``).
         losses: the losses of all steps, untimed ones first.
-        profile: the slowest operations; empty if not requested.
     """
 
     way: str
@@ -86,7 +69,6 @@ class Measured:
     peak_gb: float | None
     estimated_gb: float
     losses: list[float]
-    profile: str = ""
 
     @property
     def rate(self) -> float:
@@ -103,15 +85,14 @@ class Bench:
     peak: float
     steps: int
     dropout: float
-    profile: str | None
 
     def settings(self, changes: Mapping[str, Any]) -> Training:
         """Return the paper's logic settings (Table 4, the recipe's defaults) with changes."""
         return Training(dtype=self.shape.dtype, dropout=self.dropout, repetitions=1, **changes)  # type: ignore[arg-type, unused-ignore]
 
-    def ours(self, name: str, way: Way, folder: Path) -> Measured:
+    def ours(self, name: str, changes: Mapping[str, Any], folder: Path) -> Measured:
         """Run the loop of ``--only train`` on a base built on the device."""
-        settings = self.settings(way.settings)
+        settings = self.settings(changes)
         job = TrainingJob(
             arm=Arm("bench", 13),
             examples=self.shape.examples(16 * (WARM + self.steps)),
@@ -123,9 +104,8 @@ class Bench:
             register_segments()
         attention = SEGMENTS if settings.padding_free else None
         base = self.shape.model(self.device, attention)
-        with use_kernels(settings, base), way.inside():
+        with use_kernels(settings, base):
             model = add_lora(base, settings, 13)
-            way.on_adapted(model)
             return self._measured(name, model, settings, self._steps(job, settings, model))
 
     def _steps(self, job: TrainingJob, settings: Training, model: Any) -> Any:
@@ -202,12 +182,6 @@ class Bench:
         tokens, supervised = count_tokens(steps[WARM:], fitted)
         on_gpu = self.device.type == "cuda"
         peak_gb = torch.cuda.max_memory_allocated(self.device) / 1e9 if on_gpu else None
-        profile = ""
-        if self.profile is not None and self.profile in way:
-            with start_profiler(self.device) as profiler:
-                go(lambda: None, steps[:2], fitted)
-            by = "self_device_time_total" if on_gpu else "self_cpu_time_total"
-            profile = profiler.key_averages().table(sort_by=by, row_limit=20)
         return Measured(
             way,
             len(steps) - WARM,
@@ -219,7 +193,6 @@ class Bench:
             peak_gb,
             needed.total / 1e9,
             losses,
-            profile,
         )
 
 
@@ -240,14 +213,3 @@ def pad_rows(rows: Sequence[TrainingSequence]) -> dict[str, torch.Tensor]:
         batch["attention_mask"].append([1] * row.tokens + [0] * rest)
         batch["labels"].append([-100] * len(prompt) + target + [-100] * rest)
     return {key: torch.tensor(value) for key, value in batch.items()}
-
-
-@contextlib.contextmanager
-def start_profiler(device: torch.device) -> Iterator[Any]:
-    from torch.profiler import ProfilerActivity, profile
-
-    kinds = [ProfilerActivity.CPU]
-    if device.type == "cuda":
-        kinds.append(ProfilerActivity.CUDA)
-    with profile(activities=kinds) as profiler:
-        yield profiler
