@@ -82,12 +82,12 @@ class StockTask:
         self.metric, self.filter = _choose_metric_and_filter(self._task, metric, self.filters)
         self.voting = tuple(e.name for e in self._task._filters if e.name not in self.filters)
         self.pass_at = pass_at
-        self._folder = Path(include_path).resolve() if include_path else None
+        self._roots = [Path(include_path).resolve()] if include_path else []
 
     def fingerprint(self) -> str:
-        """A hash of the task's YAML and its folder's Python files, but not of its data."""
+        """A hash of the task's YAML and Python files, equal wherever they are; not of its data."""
         config = resolve_task_config(self._task)
-        code = find_code_files(self._folder) if self._folder else {}
+        code = find_code_files(self._task, self._roots)
         hashes = {name: sha256(file) for name, file in code.items()}
         return content_hash([{**config, "dataset_kwargs": None}, hashes])
 
