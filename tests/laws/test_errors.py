@@ -774,12 +774,7 @@ OTHER_MISTAKES = {
     "run: unknown recipe": call("run xyz", "xyz", "gapft list recipes"),
     "run: missing file": call("run nope.yaml", "nope.yaml"),
     "run: folder": call("run .", "."),
-    "run: folder of a run": call(
-        "run r", "gapft run r/recipe.yaml --run-dir r", **{"r/recipe.yaml": "name: x\n"}
-    ),
-    "run: folder of a study": call(
-        "run s", "gapft run s/study.yaml --run-dir s", **{"s/study.yaml": "name: x\n"}
-    ),
+    "run: folder of a run": call("run r", "is a folder", **{"r/recipe.yaml": "name: x\n"}),
     "run: stage of no run": call("run --run-dir nowhere --only states", "nowhere"),
     "run: address": call("run demo --run-dir s3://b/r", "s3://b/r"),
     "verify: no run": call("verify nope", "nope"),
