@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from gapft_harness.core.identities import content_hash
 from gapft_harness.engine.checker import Checker
 from gapft_harness.engine.outputs import NotKnownYet, Output, Unknown, hash_content, hash_table
 from gapft_harness.engine.planner import Planner
-from gapft_harness.engine.run import RECORDS, Run
+from gapft_harness.engine.run import RECORDS, Record, Run
 from gapft_harness.engine.runner import Runner
 from gapft_harness.engine.step import Part, Step
 from gapft_harness.engine.store import MADE_FROM, Store, remove_path
@@ -241,6 +241,23 @@ def test_without_links_outputs_are_copies(place: Place, monkeypatch: pytest.Monk
     make_pipeline(place, place.make_runner())
     assert place.run().path("folder") == place.folder / "run/folder"
     assert (place.folder / "run/folder/inner/copy.txt").read_text() == "a b"
+
+
+def test_killed_change_can_be_taken_back(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill after the new output is in the run and before its record is written."""
+    make_pipeline(place, place.make_runner())
+    write = Run._write
+
+    def die(run: Run, facts: dict[str, Any], records: Mapping[str, Record]) -> None:
+        if (run.folder / "joined.txt").read_text() == "a-b":
+            raise KeyboardInterrupt
+        write(run, facts, records)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Run, "_write", die)
+        make_pipeline(place, place.make_runner(), separator="-")
+    make_pipeline(place, place.make_runner())
+    assert place.run().path("joined.txt").read_text() == "a b"
 
 
 def damage(path: Path) -> None:
