@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,9 @@ from gapft_harness.engine.outputs import Output
 from gapft_harness.engine.step import Step
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.reading import check_recipe
+from gapft_harness.stages import descriptions
 from gapft_harness.stages.decode import DecodeBuilder
+from gapft_harness.stages.descriptions import describe_judging_machine
 from tests.kit.plugins import build_plugin
 
 GAPFT, SAME = Arm("gapft", 13), Arm("same", 21)
@@ -179,3 +182,9 @@ def test_without_the_samplers_plugin_its_parts_are_not_compared(decodes: Decodes
     differing = {part for part in recorded if recorded[part] != expected[part]}
     assert differing == {"code"}, "the verifier's file is another one"
     assert recorded["code"]["sampler"] == expected["code"]["sampler"]
+
+
+def test_key_has_the_patch_version_of_a_judging_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    judge: Any = SimpleNamespace(describe=dict)
+    monkeypatch.setattr(descriptions, "find_version", lambda name: "0.8.1")
+    assert describe_judging_machine(judge)["libraries"]["math-verify"] == "0.8.1"
