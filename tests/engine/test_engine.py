@@ -253,11 +253,33 @@ def test_killed_change_can_be_taken_back(place: Place, monkeypatch: pytest.Monke
             raise KeyboardInterrupt
         write(run, facts, records)
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Run, "_write", die)
+    monkeypatch.setattr(Run, "_write", die)
+    with pytest.raises(KeyboardInterrupt):
         make_pipeline(place, place.make_runner(), separator="-")
+    monkeypatch.undo()
     make_pipeline(place, place.make_runner())
     assert place.run().path("joined.txt").read_text() == "a b"
+
+
+def test_killed_change_of_an_own_output_can_be_taken_back(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill while other jobs run; the store does not keep the output."""
+    step = place.step("a.txt", functions.keep_here)
+    place.make_runner()([step])
+
+    def die(run: Run, outputs: Any) -> dict[str, Output]:
+        if outputs:
+            raise KeyboardInterrupt
+        return {}
+
+    monkeypatch.setattr(functions, "LATE", "later")
+    monkeypatch.setattr(Run, "put", die)
+    with pytest.raises(KeyboardInterrupt):
+        place.make_runner()([replace(step, version=2)])
+    monkeypatch.undo()
+    place.make_runner()([step])
+    assert place.run().path("a.txt").read_text() == "late"
 
 
 def damage(path: Path) -> None:
