@@ -21,6 +21,7 @@ from gapft_harness.engine.outputs import OWN_RUN_ONLY, Facts, Json, Output
 from gapft_harness.engine.run import Run
 from gapft_harness.engine.step import Step
 from gapft_harness.engine.store import Store, place_link, remove_path
+from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import (
     Executor,
     Job,
@@ -255,10 +256,13 @@ def make_outputs(
         The facts of the outputs, by place.
 
     Raises:
+        UserError: a plugin was edited during the command.
         GapftError: the function made no output, or the disk is full.
     """
     kept, facts = Store(Path(store)), dict[str, dict[str, Json]]()
     waiting = [Order(**order) for order in orders]
+    if hashes := [digest for order in waiting for digest in order.made_from["code"].values()]:
+        load_plugins(plugin_files).require_code(hashes)
     for wait in (False, True):
         for group in [[order] for order in waiting] if wait else [waiting]:
             with contextlib.ExitStack() as claims:

@@ -20,9 +20,9 @@ def _count(calls: str, name: str) -> None:
         file.write(f"{name}\n")
 
 
-def write_text(output: Path, *, text: str, calls: str) -> dict[str, Any]:
+def write_text(output: Path, *, text: Sequence[str], calls: str) -> dict[str, Any]:
     _count(calls, "write_text")
-    output.write_text(text)
+    output.write_text("".join(text))
     return {"length": len(text)}
 
 

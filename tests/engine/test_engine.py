@@ -119,8 +119,7 @@ def test_outputs_are_made_once(place: Place) -> None:
 
 
 def test_output_is_found_again_if_its_key_has_tuples(place: Place) -> None:
-    code = {"parts": ("b", "c")}
-    step = place.step("a.txt", functions.write_text, settings={"text": "a"}, code=code)
+    step = place.step("a.txt", functions.write_text, settings={"text": ("b", "c")})
     place.make_runner()([step])
     assert place.run().find(step) is not None
 
@@ -352,6 +351,14 @@ def test_step_must_write_its_output_and_return_facts(
 ) -> None:
     with pytest.raises(GapftError, match=message):
         place.make_runner()([Step("a", function)])
+
+
+def test_nothing_is_made_with_code_that_the_key_lacks(place: Place) -> None:
+    """A plugin may be edited before a worker process loads it."""
+    step = place.step("a", functions.write_text, settings={"text": "x"}, code={"plugin": "1"})
+    with pytest.raises(UserError, match="edited"):
+        place.make_runner()([step])
+    assert place.take_calls() == {}
 
 
 def test_read_only_store_is_one_error(place: Place) -> None:
