@@ -6,6 +6,7 @@ import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from gapft_harness.core.records import GREEDY
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recorded import read_searches
 from gapft_harness.run_directory.tables import read_judged
+from gapft_harness.stages import descriptions
 from tests.kit.recording_run import LettersTask, write_letters_task
 
 SEARCH = {"k": 4, "chunk": 8}
@@ -154,3 +156,9 @@ def test_repeated_executions_are_stored(task: JudgedLetters) -> None:
     assert {parse_index(text) for text in task.take_judged()} == {GREEDY}, (
         "samples are judged once anyway"
     )
+
+
+def test_key_has_the_patch_version_of_a_judging_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    judge: Any = SimpleNamespace(describe=dict)
+    monkeypatch.setattr(descriptions, "find_version", lambda name: "0.8.1")
+    assert descriptions.describe_judging_machine(judge)["libraries"]["math-verify"] == "0.8.1"

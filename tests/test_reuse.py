@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.hooks import manager
+from gapft_harness.hooks.protocols import Job, Progress
 from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.stages.search.stage import run_search_stage
 from tests.kit.command import gapft
-from tests.kit.recording_run import LettersTask, write_letters_task
+from tests.kit.recording_run import InProcessExecutor, LettersTask, write_letters_task
 
 SEARCH = {"k": 4, "chunk": 8}
 
@@ -136,3 +140,26 @@ def test_unused_results_are_listed_and_removed(task: LettersTask, tmp_path: Path
     assert read_requests(task, "r2") == []
     task.run("r3", at="runs/r3", search={**SEARCH, "temperature": 0.9})
     assert {index for _, index in read_requests(task, "r3")} == set(range(4))
+
+
+@pytest.mark.parametrize(
+    ("file", "before", "after"),
+    [("plugin.py", "g in r", "g not in r"), ("tasks/letters.yaml", 'word: ""', 'word: "!!!!!"')],
+)
+def test_verifier_edited_during_a_command_judges_nothing(
+    task: LettersTask, file: str, before: str, after: str
+) -> None:
+    """A worker process loads plugins and task when its job begins."""
+
+    class EditingExecutor(InProcessExecutor):
+        def run(self, jobs: Sequence[Job], progress: Progress) -> list[dict[str, Any]]:
+            if jobs[0].label.startswith("search"):
+                path = task.folder / file
+                path.write_text(path.read_text().replace(before, after))
+                manager._load_cached.cache_clear()  # as in a new process
+            return super().run(jobs, progress)
+
+    context = task.context(search(task, "first"), ("pool", "audit"))
+    with pytest.raises(UserError, match="run the same command again"):
+        run_search_stage(replace(context, executor=EditingExecutor()))
+    assert not context.run.has("audit")

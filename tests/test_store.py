@@ -9,6 +9,7 @@ import pytest
 from gapft_harness.core import digests, files
 from gapft_harness.core.digests import hash_file
 from gapft_harness.core.errors import UserError
+from gapft_harness.engine.inventory import StoredWork, remove_stored
 from gapft_harness.engine.store import STORE_VARIABLE, open_store
 
 
@@ -19,6 +20,14 @@ def test_rejects_store_inside_a_run(
     monkeypatch.setenv(STORE_VARIABLE, str(tmp_path / "run" / inside))
     with pytest.raises(UserError, match=STORE_VARIABLE):
         open_store(tmp_path / "run")
+
+
+def test_work_is_removed_after_a_removal_that_was_killed(tmp_path: Path) -> None:
+    for name in ("key", ".key.partial"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "output.jsonl").write_text("{}\n")
+    remove_stored([StoredWork(tmp_path / "key", 0, 0, 0, (), {})])
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_large_file_is_rehashed_only_after_changes(

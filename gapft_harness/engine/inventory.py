@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.files import PARTIAL
 from gapft_harness.engine.run import Run
-from gapft_harness.engine.store import MADE_FROM, Store
+from gapft_harness.engine.store import MADE_FROM, Store, remove_path
 
 #: The file that a folder has if it is a run directory.
 _RECIPE = "recipe.yaml"
@@ -112,8 +111,9 @@ def remove_stored(works: Sequence[StoredWork]) -> None:
     for work in works:
         hidden_folder = work.folder.with_name(f".{work.folder.name}{PARTIAL}")
         try:
+            remove_path(hidden_folder)  # of a killed process
             work.folder.rename(hidden_folder)
-            shutil.rmtree(hidden_folder)
+            remove_path(hidden_folder)
         except OSError as error:
             raise GapftError(f"{work.folder}: cannot be removed: {error.strerror}") from error
 

@@ -171,12 +171,20 @@ class Run:
         Returns:
             The outputs in the run.
         """
-        records = {**self.read_records()}
-        for name, (step, output) in outputs.items():
+        new = {
+            name: Record(step.place, step.made_from, sha256(output.path), output.facts)
+            for name, (step, output) in outputs.items()
+        }
+        records = self.read_records()
+        kept = {
+            name: record
+            for name, record in records.items()
+            if name not in new or record.digest == new[name].digest
+        }
+        self._write(self.read_facts(), kept)  # after a kill no record is that of other content
+        for name, (_, output) in outputs.items():
             place_link(output.path, self.folder / name)
-            digest = sha256(output.path)
-            records[name] = Record(step.place, step.made_from, digest, output.facts)
-        self._write(self.read_facts(), records)
+        self._write(self.read_facts(), {**records, **new})
         return {
             name: Output(self.folder / name, output.facts) for name, (_, output) in outputs.items()
         }

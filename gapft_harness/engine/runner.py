@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.files import PARTIAL
 from gapft_harness.core.json_values import find_json_fault
 from gapft_harness.core.processes import import_function
 from gapft_harness.engine.differences import describe_differences
 from gapft_harness.engine.outputs import OWN_RUN_ONLY, Facts, Json, Output
 from gapft_harness.engine.run import Run
 from gapft_harness.engine.step import Step
-from gapft_harness.engine.store import Store, place_link
+from gapft_harness.engine.store import Store, place_link, remove_path
+from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import (
     Executor,
     Job,
@@ -30,6 +32,9 @@ from gapft_harness.hooks.protocols import (
 
 #: Seconds until a file written on another machine must be visible on this one.
 _VISIBLE_TIMEOUT_S = 90.0
+
+#: The folder in a run of outputs that the store does not keep, until they are recorded.
+_OWN = f".own{PARTIAL}"
 
 
 class Runner:
@@ -128,7 +133,9 @@ class Runner:
             name: (step, self._find_made(step, first_by_place[step.place], facts_by_place))
             for name, step in steps.items()
         }
-        return self.run.put(made)
+        outputs = self.run.put(made)
+        remove_path(self.run.folder / _OWN)
+        return outputs
 
     def _count_cheap_steps(self, steps: Iterable[Step]) -> Progress:
         """Return a progress that reports all cheap steps of one kind together."""
@@ -160,7 +167,7 @@ class Runner:
                         "made_from": step.made_from,
                         "inputs": step.list_paths(),
                         "values": {**step.settings, **step.operational},
-                        "target": str(self.run.folder / step.name),
+                        "target": str(self.run.folder / _OWN / step.name),
                     }
                     for step in steps
                 ],
@@ -173,7 +180,7 @@ class Runner:
         """Find what a job made; it may have run on another machine."""
         facts = facts_by_place[step.place]
         if facts.get(OWN_RUN_ONLY):
-            return Output(self.run.folder / made.name, facts)
+            return Output(self.run.folder / _OWN / made.name, facts)
         deadline = time.monotonic() + _VISIBLE_TIMEOUT_S
         while (output := self.store.find(step)) is None:
             if time.monotonic() > deadline:
@@ -211,7 +218,7 @@ class Order:
         made_from: the content of its key.
         inputs: paths by argument.
         values: further arguments.
-        target: its path in the run, for an output that the store must not keep.
+        target: a path in the run, for an output that the store must not keep.
     """
 
     place: str
@@ -249,10 +256,13 @@ def make_outputs(
         The facts of the outputs, by place.
 
     Raises:
+        UserError: a plugin was edited during the command.
         GapftError: the function made no output, or the disk is full.
     """
     kept, facts = Store(Path(store)), dict[str, dict[str, Json]]()
     waiting = [Order(**order) for order in orders]
+    if hashes := [digest for order in waiting for digest in order.made_from["code"].values()]:
+        load_plugins(plugin_files).require_code(hashes)
     for wait in (False, True):
         for group in [[order] for order in waiting] if wait else [waiting]:
             with contextlib.ExitStack() as claims:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os.path
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -82,6 +82,18 @@ class Plugins:
     def find_code_hash(self, kind: str, name: str) -> str | None:
         """Return the code hash of a registration; None if it is unknown, empty if it is bundled."""
         return self.get(kind, name).code_hash if self.has(kind, name) else None
+
+    def require_code(self, hashes: Iterable[str]) -> None:
+        """Require the code in the key of an output; a plugin may be edited during a command.
+
+        Args:
+            hashes: code hashes; empty ones are of bundled components.
+
+        Raises:
+            UserError: no registration has such a hash.
+        """
+        if not {*hashes} <= {"", *(entry.code_hash for entry in self.all())}:
+            raise UserError("a plugin was edited during this command; run the same command again")
 
     def describe_origins(self) -> dict[str, dict[str, str]]:
         """Describe the origin of each registration that is not bundled, by kind and name.

@@ -27,7 +27,7 @@ from gapft_harness.version import __version__
 #: Libraries whose minor versions may change what a model generates.
 _LIBRARIES = ("torch", "transformers", "tokenizers", "peft", "lm_eval")
 
-#: Libraries whose minor versions may change a verdict, or the behavior of a judged program.
+#: Libraries whose versions may change a verdict, or the behavior of a judged program.
 _JUDGING_LIBRARIES = (
     "math-verify",
     "latex2sympy2_extended",
@@ -127,7 +127,7 @@ def describe_judging_machine(judge: Judge) -> dict[str, Any]:
     """Describe what verdicts depend on besides the verifier, its parameters and its code."""
     return {
         "describes": judge.describe(),
-        "libraries": describe_libraries(_JUDGING_LIBRARIES),
+        "libraries": {name: find_version(name) for name in _JUDGING_LIBRARIES},
         "python": ".".join(platform.python_version_tuple()[:2]),
         "gapft-harness": __version__,  # bundled verifiers have no code hash
     }

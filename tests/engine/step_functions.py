@@ -11,15 +11,18 @@ import pyarrow.parquet as pq
 
 from gapft_harness.engine.outputs import OWN_RUN_ONLY
 
+#: What ``keep_here`` writes.
+LATE = "late"
+
 
 def _count(calls: str, name: str) -> None:
     with Path(calls).open("a") as file:
         file.write(f"{name}\n")
 
 
-def write_text(output: Path, *, text: str, calls: str) -> dict[str, Any]:
+def write_text(output: Path, *, text: Sequence[str], calls: str) -> dict[str, Any]:
     _count(calls, "write_text")
-    output.write_text(text)
+    output.write_text("".join(text))
     return {"length": len(text)}
 
 
@@ -42,7 +45,7 @@ def write_table(output: Path, *, rows: int, calls: str, compression: str = "zstd
 
 def keep_here(output: Path, *, calls: str) -> dict[str, Any]:
     _count(calls, "keep_here")
-    output.write_text("late")
+    output.write_text(LATE)
     return {OWN_RUN_ONLY: True}
 
 

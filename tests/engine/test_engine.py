@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from gapft_harness.core.identities import content_hash
 from gapft_harness.engine.checker import Checker
 from gapft_harness.engine.outputs import NotKnownYet, Output, Unknown, hash_content, hash_table
 from gapft_harness.engine.planner import Planner
-from gapft_harness.engine.run import RECORDS, Run
+from gapft_harness.engine.run import RECORDS, Record, Run
 from gapft_harness.engine.runner import Runner
 from gapft_harness.engine.step import Part, Step
 from gapft_harness.engine.store import MADE_FROM, Store, remove_path
@@ -119,8 +119,7 @@ def test_outputs_are_made_once(place: Place) -> None:
 
 
 def test_output_is_found_again_if_its_key_has_tuples(place: Place) -> None:
-    code = {"parts": ("b", "c")}
-    step = place.step("a.txt", functions.write_text, settings={"text": "a"}, code=code)
+    step = place.step("a.txt", functions.write_text, settings={"text": ("b", "c")})
     place.make_runner()([step])
     assert place.run().find(step) is not None
 
@@ -243,6 +242,45 @@ def test_without_links_outputs_are_copies(place: Place, monkeypatch: pytest.Monk
     assert (place.folder / "run/folder/inner/copy.txt").read_text() == "a b"
 
 
+def test_killed_change_can_be_taken_back(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill after the new output is in the run and before its record is written."""
+    make_pipeline(place, place.make_runner())
+    write = Run._write
+
+    def die(run: Run, facts: dict[str, Any], records: Mapping[str, Record]) -> None:
+        if (run.folder / "joined.txt").read_text() == "a-b":
+            raise KeyboardInterrupt
+        write(run, facts, records)
+
+    monkeypatch.setattr(Run, "_write", die)
+    with pytest.raises(KeyboardInterrupt):
+        make_pipeline(place, place.make_runner(), separator="-")
+    monkeypatch.undo()
+    make_pipeline(place, place.make_runner())
+    assert place.run().path("joined.txt").read_text() == "a b"
+
+
+def test_killed_change_of_an_own_output_can_be_taken_back(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill while other jobs run; the store does not keep the output."""
+    step = place.step("a.txt", functions.keep_here)
+    place.make_runner()([step])
+
+    def die(run: Run, outputs: Any) -> dict[str, Output]:
+        if outputs:
+            raise KeyboardInterrupt
+        return {}
+
+    monkeypatch.setattr(functions, "LATE", "later")
+    monkeypatch.setattr(Run, "put", die)
+    with pytest.raises(KeyboardInterrupt):
+        place.make_runner()([replace(step, version=2)])
+    monkeypatch.undo()
+    place.make_runner()([step])
+    assert place.run().path("a.txt").read_text() == "late"
+
+
 def damage(path: Path) -> None:
     path.chmod(0o644)
     flip_bit(path)
@@ -313,6 +351,14 @@ def test_step_must_write_its_output_and_return_facts(
 ) -> None:
     with pytest.raises(GapftError, match=message):
         place.make_runner()([Step("a", function)])
+
+
+def test_nothing_is_made_with_code_that_the_key_lacks(place: Place) -> None:
+    """A plugin may be edited before a worker process loads it."""
+    step = place.step("a", functions.write_text, settings={"text": "x"}, code={"plugin": "1"})
+    with pytest.raises(UserError, match="edited"):
+        place.make_runner()([step])
+    assert place.take_calls() == {}
 
 
 def test_read_only_store_is_one_error(place: Place) -> None:

@@ -112,7 +112,7 @@ SERVER_MISTAKES: dict[str, dict[str, Any]] = {
     "num_concurent": {"num_concurent": 4},
     "num_concurrent": {"num_concurrent": 0},
     "timeout": {"timeout": "long"},
-    "search.seed": {"seed": 1},
+    "model.args.seed": {"seed": 1},
     "max_length": {"max_length": True},
     "tokenizer_backend": {"tokenizer_backend": "tiktoken"},
     "/no/such.pem": {"ca_cert_path": "/no/such.pem"},

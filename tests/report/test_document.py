@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -273,21 +272,6 @@ def test_experiment_adds_a_section_where_it_belongs() -> None:
     same = planted.build_inputs(sizes=SMALL, parts=(LoadedPart(MadePart("contrasts"), 7),))
     with pytest.raises(PluginError, match="'contrasts'"):
         build_page(same, compute_findings(same))
-
-
-def test_plugin_section_sees_the_results_and_cannot_change_them() -> None:
-    inputs = planted.build_inputs(sizes=SMALL)
-
-    def build(results: Mapping[str, Any]) -> list[Table]:
-        rows = [{"n": len(results["conditions"])}]
-        results["conditions"].clear()
-        return [Table("extra", [Column("n")], rows)]
-
-    sections = {"Extra": build, "More": lambda results: iter([])}
-    page = build_page(inputs, compute_findings(inputs), sections)
-    assert [section.title for section in page.sections[-4:-2]] == ["Extra", "More"]
-    assert page.list_results()["extra"] == [{"n": 5}]
-    assert page.list_results()["conditions"]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.core.identities import content_hash
 from gapft_harness.core.records import Problem
 from gapft_harness.core.streams import SampleStreams
 from gapft_harness.engine.outputs import NOT_HERE, Output
@@ -41,7 +42,7 @@ from gapft_harness.run_directory.recorded import read_searches
 from gapft_harness.run_directory.tables import write_problems
 from gapft_harness.stages.context import Context, is_selected
 from gapft_harness.stages.decode import MACHINE, DecodeBuilder, build_decoder
-from gapft_harness.stages.descriptions import require_described
+from gapft_harness.stages.descriptions import describe_verifier, require_described
 from gapft_harness.stages.generation.chunks import (
     DecodePhase,
     build_deployment_decoding,
@@ -171,8 +172,13 @@ def search_split(
     members, task, judge = load_problems(checked, split, plugins, include_paths)
     settings, log_facts = SamplerSettings(**sampler_settings), dict[str, Any]()
     try:
-        if hash_problems(members) != problems:
-            raise UserError(f"{split}: its problems have just changed; run the same command again")
+        plugins.require_code(part["code"] for part in described.values())
+        verifier_now = {**described["verifier"], **describe_verifier(task, plugins)}
+        is_same_verifier = content_hash(verifier_now) == content_hash(described["verifier"])
+        if hash_problems(members) != problems or not is_same_verifier:
+            raise UserError(
+                f"{split}: its problems or verifier have just changed; run the same command again"
+            )
         if logs is not None:
             path = output.with_name(".responses.jsonl")  # hidden: the store does not keep it
             log_facts = record_responses(checked, path, split, members, task, plugin_files)

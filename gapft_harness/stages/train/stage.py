@@ -38,6 +38,9 @@ _LIBRARIES = (
     "torch", "transformers", "tokenizers", "peft", "accelerate", "liger-kernel", "trl",
 )  # fmt: skip
 
+#: Arguments of a model that ``load_end_token`` reads besides the files of the base.
+_END_ARGUMENTS = ("tokenizer", "chat_template_args")
+
 
 @dataclass(frozen=True)
 class TrainingSteps:
@@ -95,6 +98,9 @@ class TrainingSteps:
         operational: dict[str, Any] = {}
         if traits.as_documented:
             inputs["selection"] = _see_sequences(selection, budget)
+            settings["end"] = {  # with the base, these decide the token that ends responses
+                key: self._described_arguments.get(key) for key in _END_ARGUMENTS
+            }
         else:
             inputs["selection"] = selection
             settings |= {"name": arm.name, "arguments": self._described_arguments}
