@@ -33,6 +33,8 @@ def hold_run_lock(path: Path) -> Iterator[None]:
             written.
         GapftError: the disk is full.
     """
+    import fcntl  # noqa: F401  # a system without it cannot run jobs either
+
     from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
 
     file = path / RUN_LOCK
