@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 
 import pytest
 
-from tests.kit.command import succeed
+from tests.kit.command import ROOT, succeed
+from tests.kit.planted_run import read_rows
+from tests.kit.report_tables import read_results
+from tests.kit.runs import BaseRun
 
 PACKAGE = Path(__file__).parent / "example_plugin"
 
@@ -59,3 +65,27 @@ def test_run_uses_selector_and_experiment(installed_package: Path, tmp_path: Pat
     assert "## Answer lengths" in report
     assert (tmp_path / "run/answer_lengths/hardest_recovered-seed13.json").exists()
     assert (tmp_path / "run/selections/hardest_recovered-seed13.parquet").exists()
+
+
+def test_experiment_of_one_file_is_in_the_report(run_at: Callable[..., BaseRun]) -> None:
+    """The letters run names the example's file with ``--plugin``."""
+    run = run_at("audited")
+    assert run.resume().returncode == 0
+    assert "## Answer lengths" in (run.path / "report/index.md").read_text("utf-8")
+    tables = {"learned": ("selections", "response_ids"), "given": ("decisions", "token_ids")}
+    rows = [row for row in read_results(run.path)["answer_lengths"] if row["condition"] != "source"]
+    assert len({row["condition"] for row in rows}) == 5
+    for row in rows:
+        table, column = tables[row["answers"]]
+        table_rows = read_rows(run.path / table / f"{row['condition']}-seed{row['seed']}.parquet")
+        lengths = [len(entry[column]) for entry in table_rows]
+        assert row["median"] == median(lengths)
+        assert row["long"] == sum(length >= 6 for length in lengths) / len(lengths)
+
+
+def test_documents_quote_the_example_file() -> None:
+    page = (ROOT / "docs/plugins.md").read_text("utf-8")
+    quoted = re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+    assert len(quoted) >= 4
+    source = (PACKAGE / "gapft_answer_lengths.py").read_text()
+    assert [block for block in quoted if block not in source] == []
