@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,7 +95,7 @@ def _find_manager(name: str, paths: Sequence[Path]) -> TaskManager:
     manager = TaskManager(include_defaults=False, include_path=list(paths))
     if not _has_task(manager, name):
         ours = manager.all_tasks
-        manager = TaskManager(include_path=list(paths))
+        manager = _index_stock_tasks()
         if not _has_task(manager, name):
             unreadable = "; ".join(line for path in paths for line in _find_unreadable(path))
             note = f"; unreadable files: {unreadable}" if unreadable else ""
@@ -103,6 +104,14 @@ def _find_manager(name: str, paths: Sequence[Path]) -> TaskManager:
             hint += f"{did_you_mean(name, ours)} (and lm-eval's own tasks)"
             raise NoSuchTaskError(f"unknown task {name!r}; {hint}{note}")
     return manager
+
+
+@cache
+def _index_stock_tasks() -> TaskManager:
+    """Index lm-eval's own tasks; this takes seconds, and they stay the same within a process."""
+    from lm_eval.tasks import TaskManager
+
+    return TaskManager()
 
 
 def list_tasks() -> list[TaskInfo]:
