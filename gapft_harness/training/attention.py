@@ -20,10 +20,12 @@ from gapft_harness.core.errors import UserError
 #: Value of ``attn_implementation`` with which a model is loaded.
 SEGMENTS = "gapft_segments"
 
-#: On a CPU, the backward pass of torch's ``scaled_dot_product_attention`` is slow in 16 bits.
-#: Sequences up to this length are computed by plain products instead, 2.5 to 6 times faster, and
-#: each saves a matrix of attention weights.
+#: Torch's kernels: for all sequences of a pass at once, or one by one.
+PACKED, PER_SEQUENCE = "varlen_attn", "scaled_dot_product_attention"
+#: On a CPU, the latter's backward pass is slow in 16 bits. Sequences up to this length are computed
+#: by plain products instead, 2.5 to 6 times faster, and each saves a matrix of attention weights.
 DENSE_LENGTH = 512
+DENSE = f"products up to {DENSE_LENGTH} tokens, {PER_SEQUENCE} beyond"
 
 _PADDING_REMEDY = "set training.padding_free: false"
 
@@ -85,6 +87,8 @@ def attend(
             f"{_PADDING_REMEDY}"
         )
     kernel = find_packed_kernel(query, value) if dropout == 0 else None
+    by_sequence = DENSE if is_dense(0, query.dtype, query.device) else PER_SEQUENCE
+    module.gapft_kernel = by_sequence if kernel is None else PACKED  # type: ignore[assignment]
     if kernel is not None:
         return _attend_packed(kernel, query, key, value, tuple(cu_seq_lens_q), scaling), None
     # neighbours of equal length form one batch
@@ -137,6 +141,21 @@ def _attend_dense(
     future = torch.full((length, length), -torch.inf, dtype=query.dtype).triu(1)
     weights = (scores + future).softmax(dim=-1).view(rows, key_heads, -1, length)
     return (weights @ value).view(rows, heads, length, -1)
+
+
+def describe_attention(model: Any) -> dict[str, str]:
+    """Describe the attention implementation of a trained model.
+
+    Returns:
+        ``implementation`` in transformers' terms; for ``SEGMENTS`` also the ``kernel`` of its
+        layers' last passes.
+    """
+    description = {"implementation": str(model.config._attn_implementation)}
+    if kernels := {
+        module.gapft_kernel for module in model.modules() if hasattr(module, "gapft_kernel")
+    }:
+        description["kernel"] = ", ".join(sorted(kernels))
+    return description
 
 
 def find_packed_kernel(query: torch.Tensor, value: torch.Tensor) -> partial[Any] | None:

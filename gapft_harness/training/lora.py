@@ -19,6 +19,7 @@ from gapft_harness.core.weights import find_hub_commit
 from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.adapter import save_adapter
+from gapft_harness.training.attention import describe_attention
 from gapft_harness.training.devices import check_dtype, choose_device
 from gapft_harness.training.kernels import check_kernels, use_kernels
 from gapft_harness.training.ledger import (
@@ -228,7 +229,7 @@ def _train_arm(
                 **identity,
                 "base_revision": find_hub_commit(job.model_args),
                 **losses,
-                "attention": {"implementation": str(base.model.config._attn_implementation)},
+                "attention": describe_attention(base.model),
             }
             lines = "".join(json.dumps(entry) + "\n" for entry in log)
             facts = save_adapter(job.output, model, facts, {"training_log.jsonl": lines})
