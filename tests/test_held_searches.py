@@ -74,6 +74,6 @@ def test_detects_gold_edited_between_jobs(task: LettersTask) -> None:
     """The id stays the same, since a problem's content is its question."""
     run = task.run("r", splits=(), executor={"workers": 2}, search={"chunk": 1})
     edits = EditingExecutor(task.folder / "tasks/pool.jsonl", '"answer": "a"', '"answer": "e"')
-    with pytest.raises(UserError, match=r"pool: its problems have just changed"):
+    with pytest.raises(UserError, match=r"pool: its problems or verifier have just changed"):
         run_search_stage(replace(task.context(run, ("pool",)), executor=edits))
     assert not (run.path / "pool/responses.parquet").exists()
