@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
@@ -29,7 +30,7 @@ _SHARES: Final[dict[Split, int]] = {"pretrain": 70, "tuning": 10, "pool": 10, "a
 
 
 @dataclass(frozen=True)
-class DemoProblem:
+class DemoProblem(ABC):
     """A question of a demo; a demo's own class has more fields and the properties below.
 
     Attributes:
@@ -39,9 +40,9 @@ class DemoProblem:
     word: str
 
     @property
+    @abstractmethod
     def content(self) -> str:
         """What is asked; two questions with the same content are the same problem."""
-        raise NotImplementedError
 
     @property
     def is_usable(self) -> bool:
@@ -63,9 +64,9 @@ class DemoProblem:
             percent -= share
         raise AssertionError("the shares of the splits do not add up to 100")
 
+    @abstractmethod
     def record(self) -> dict[str, Any]:
         """Build the record of a task's JSON file."""
-        raise NotImplementedError
 
 
 P = TypeVar("P", bound=DemoProblem)

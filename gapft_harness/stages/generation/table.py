@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gapft_harness.core.identities import content_hash
 from gapft_harness.core.records import CONTEXT_EXCEEDED, GREEDY, Problem, Response, Verdict
 from gapft_harness.outcomes.copies import CopyDetector
 from gapft_harness.run_directory.parquet import Values, write_batches
@@ -14,6 +15,10 @@ from gapft_harness.run_directory.tables import build_response_row, response_sche
 from gapft_harness.stages.generation.judging import FEEDBACK_DIFFERS, VERDICTS_DIFFER
 from gapft_harness.stages.generation.lines import Responses
 from gapft_harness.verification.reasons import Reasons
+
+#: The key of a table's metadata with the hash of the fact ``stored``: the parts that it is made
+#: of, whose keys have the adapter and its scale. So a table cannot take another one's place.
+PARTS = b"parts"
 
 #: Problems read and written at a time.
 _PROBLEM_BATCH = 1000
@@ -88,7 +93,8 @@ def write_responses(
 
     starts = range(0, len(ordered), _PROBLEM_BATCH)
     batches = (build_rows(ordered[start : start + _PROBLEM_BATCH]) for start in starts)
-    write_batches(path, response_schema(), batches)
+    schema = response_schema().with_metadata({PARTS: content_hash(extra.get("stored"))})
+    write_batches(path, schema, batches)
     facts: dict[str, Any] = {}
     if executions > 1:
         facts["executions"] = describe_executions(executions, differing)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.identities import content_hash
 from gapft_harness.core.records import GREEDY, STOP_STRING, Gold, Response
 from gapft_harness.core.streams import SampleStreams
 from gapft_harness.engine.outputs import Facts
@@ -29,7 +30,7 @@ from gapft_harness.run_directory.tables import (
     read_problems,
 )
 from gapft_harness.stages.descriptions import describe_model
-from gapft_harness.stages.generation.table import TableCounts
+from gapft_harness.stages.generation.table import PARTS, TableCounts
 from gapft_harness.stages.integrity.differences import Differences, compare_values
 
 #: Responses judged again at a time, and the maximum number of named differences of a table.
@@ -96,6 +97,11 @@ class TableJudge:
             expected: the responses of each problem.
             facts: the recorded facts of the table.
         """
+        import pyarrow.parquet as pq
+
+        parts = (pq.read_schema(run.path / relative).metadata or {}).get(PARTS, b"").decode()
+        if parts != content_hash(facts.get("stored")):
+            yield f"{relative}: was not made of the parts that {RECORDS} names as stored"
         counts, difference_count = TableCounts(), 0
         table = read_judged(run.path / relative)
         problems = run.path / layout.problems_path(expected.split)

@@ -79,6 +79,7 @@ def _check_run(
     searched = find_searched_splits(run)
     others = [split for split in list_splits(run.recipe) if split not in searched]
     findings.missing += [f"the {split} is not searched" for split in others]
+    problems = check_task(run, plugins, findings) if searched else {}
     findings.try_reading("problems", partial(_check_disjoint, run, searched, findings))
     try:
         with name_missing_plugins(run.path):
@@ -92,7 +93,6 @@ def _check_run(
             raise
         findings.differences.append(str(error))
         return
-    problems = check_task(run, plugins, findings) if searched else {}
     with open_judge(run, plugins, findings) as judge:
         check_steps(run, problems, plugins, plugin_files, judge, findings)
     findings.try_reading(layout.REPORT, partial(check_report, run, plugins, findings))
