@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,8 @@ def list_stored(store: Store, runs: Iterable[Path]) -> list[StoredWork]:
     names_by_path = {str(run.resolve()): run.name for run in runs}
     for path, name in names_by_path.items():
         for record in Run(Path(path)).read_records().values():
-            for place in (record.place, *record.facts.get("stored", ())):
+            parts = chain.from_iterable(record.facts.get("stored", {}).values())
+            for place in (record.place, *parts):
                 users_by_place.setdefault(place, set()).add(name)
     works = []
     for folder in store.root.glob("*/[!.]*"):

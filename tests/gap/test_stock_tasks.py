@@ -48,6 +48,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def gsm8k(folder: Path) -> Path:
+    """The output of ``gapft gap`` on gsm8k."""
+    done = run_gap(folder, "gsm8k")
+    assert done.exit_code == 0, (done.output, done.exception)
+    return folder / "gsm8k"
+
+
 @pytest.mark.parametrize("task", FILTERS)
 def test_decisions_match_lm_eval(folder: Path, task: str) -> None:
     done = run_gap(folder, task)
@@ -90,14 +98,14 @@ def test_decisions_match_lm_eval(folder: Path, task: str) -> None:
         assert logged[key]["resps"] == row["resps"]
 
 
-def test_compare_reads_the_logs(folder: Path) -> None:
-    place = folder / "gsm8k" / "gap"
+def test_compare_reads_the_logs(gsm8k: Path) -> None:
+    place = gsm8k / "gap"
     comparison = compare(
         str(place / "greedy"),
         [str(place / "greedy")],
         CompareChoice(source_samples=[str(place / "samples")]),
     )
-    results = read_results(folder / "gsm8k")
+    results = read_results(gsm8k)
     assert comparison.findings.states is not None
     states = {state: int((comparison.findings.states == state).sum()) for state in "GSU"}
     assert states == read_states(results)["strict-match"]
@@ -105,23 +113,23 @@ def test_compare_reads_the_logs(folder: Path) -> None:
     assert comparison.higher_is_better is True
 
 
-def test_uses_chosen_filter(folder: Path) -> None:
+def test_uses_chosen_filter(folder: Path, gsm8k: Path) -> None:
     done = run_gap(folder, "gsm8k", "--filter", "flexible-extract", out="flexible")
     assert done.exit_code == 0, (done.output, done.exception)
     results = read_results(folder / "flexible")
-    other = read_results(folder / "gsm8k")
+    other = read_results(gsm8k)
     assert results["search"][0]["filter"] == "flexible-extract"
     assert read_rates(results) == read_rates(other)
     assert next(iter(read_rates(results))) == "flexible-extract"
 
 
-def test_rerun_reuses_responses_and_files(folder: Path) -> None:
+def test_rerun_reuses_responses_and_files(folder: Path, gsm8k: Path) -> None:
     requests = (folder / "gsm8k.asked").read_text()
-    before = read_files(folder / "gsm8k")
+    before = read_files(gsm8k)
     done = run_gap(folder, "gsm8k")
     assert done.exit_code == 0, (done.output, done.exception)
     assert (folder / "gsm8k.asked").read_text() == requests
-    assert read_files(folder / "gsm8k") == before
+    assert read_files(gsm8k) == before
 
 
 def test_rejects_graded_metric_before_generation(folder: Path) -> None:
@@ -164,7 +172,7 @@ def test_reports_unused_repeats_and_votes(folder: Path) -> None:
     assert "maj@8" in str(voted.exception)
 
 
-def test_repeats_of_logs_give_same_states(folder: Path) -> None:
+def test_repeats_of_logs_give_same_states(folder: Path, gsm8k: Path) -> None:
     """The log's number is that of the first response; the task's metric judges the others."""
     stock, numbers_of = STOCK["gsm8k"], {"test": range(DOCUMENTS), "train": range(100, 120)}
     splits = {split: map(stock.document, numbers) for split, numbers in numbers_of.items()}
@@ -197,7 +205,7 @@ def test_repeats_of_logs_give_same_states(folder: Path) -> None:
             row["problem_id"]: row["state"]
             for row in pq.read_table(run / "states/audit.parquet").to_pylist()
         }
-        ours = read_items(folder / "gsm8k")
+        ours = read_items(gsm8k)
         assert len(states) == DOCUMENTS
         for (of_filter, _), row in ours.items():
             if of_filter == name:

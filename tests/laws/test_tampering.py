@@ -46,6 +46,7 @@ UNPROVABLE = {
     r"fact: run\.json \S+ facts source responses_sha256": "a file that is made from the logs",
     r"fact: run\.json \S+ facts seconds": "measured",
     r"fact: run\.json \S+ facts warnings.*": "sentences",
+    r"fact: run\.json \S+ facts stored verdicts.*": "where the store has the verdicts",
     r"fact: run\.json \S+ facts imported (files|samples|left_out|verdict_field)": "what the logs "
     "have besides the responses; the key has the hashes of the logs",
     r"fact: run\.json task dropped.*": "notices, which decide nothing",

@@ -183,7 +183,8 @@ def generate_and_judge(
         source = generate_chunks(store, chunks, load, progress, share or (0, 1))
         if source:  # a worker without a chunk has none
             require_same_model(source)
-        responses, seconds, stored = Responses(), 0.0, set[str]()
+        responses, seconds = Responses(), 0.0
+        stored: dict[str, set[str]] = {"responses": set(), "verdicts": set()}
         verdict_chunks = []
         for chunk in chunks if share is None else chunks[share[0] :: share[1]]:
             parts = chunk.find_parts(store)
@@ -191,8 +192,8 @@ def generate_and_judge(
                 responses.add(part)
                 seconds += part.facts["seconds"]
             verdict_chunks.append(decodes.place_verdicts(chunk, parts))
-            for places in (chunk.parts, verdict_chunks[-1].parts):
-                stored |= {part.step.place for part in places.values()}
+            stored["responses"] |= {part.step.place for part in chunk.parts.values()}
+            stored["verdicts"] |= {part.step.place for part in verdict_chunks[-1].parts.values()}
         if share is None:
             on_generated(responses)
         chunk_judge = ChunkJudge(judge, episodes, decodes.executions, run)
@@ -202,7 +203,7 @@ def generate_and_judge(
         extra = {
             **build_extra(source),
             "seconds": round(seconds, 3),
-            "stored": sorted(stored),
+            "stored": {name: sorted(places) for name, places in stored.items()},
         }
     facts = write_responses(path, responses, problems, extra=extra, executions=decodes.executions)
     is_undecided = any(facts["verdicts"].get(status) for status in UNDECIDED)

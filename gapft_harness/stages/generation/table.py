@@ -16,8 +16,7 @@ from gapft_harness.stages.generation.judging import FEEDBACK_DIFFERS, VERDICTS_D
 from gapft_harness.stages.generation.lines import Responses
 from gapft_harness.verification.reasons import Reasons
 
-#: The key of a table's metadata with the hash of the fact ``stored``: the parts that it is made
-#: of, whose keys have the adapter and its scale. So a table cannot take another one's place.
+#: The key of a table's metadata with ``hash_parts`` of its facts.
 PARTS = b"parts"
 
 #: Problems read and written at a time.
@@ -47,6 +46,16 @@ class TableCounts:
             "finish_reasons": dict(sorted(self._finishes.items())),
             "drawn": {"samples": self._samples, "tokens": self._tokens},
         }
+
+
+def hash_parts(facts: Mapping[str, Any]) -> str:
+    """Hash the places of a table's generated responses, so that no table takes another's place.
+
+    They contain the adapter and its scale. Places of verdicts are left out: a verifier that
+    changes no verdict changes no table.
+    """
+    stored = facts.get("stored")
+    return content_hash(stored.get("responses") if isinstance(stored, Mapping) else stored)
 
 
 def write_responses(
@@ -93,7 +102,7 @@ def write_responses(
 
     starts = range(0, len(ordered), _PROBLEM_BATCH)
     batches = (build_rows(ordered[start : start + _PROBLEM_BATCH]) for start in starts)
-    schema = response_schema().with_metadata({PARTS: content_hash(extra.get("stored"))})
+    schema = response_schema().with_metadata({PARTS: hash_parts(extra)})
     write_batches(path, schema, batches)
     facts: dict[str, Any] = {}
     if executions > 1:

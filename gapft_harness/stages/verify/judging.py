@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.identities import content_hash
 from gapft_harness.core.records import GREEDY, STOP_STRING, Gold, Response
 from gapft_harness.core.streams import SampleStreams
 from gapft_harness.engine.outputs import Facts
@@ -30,7 +29,7 @@ from gapft_harness.run_directory.tables import (
     read_problems,
 )
 from gapft_harness.stages.descriptions import describe_model
-from gapft_harness.stages.generation.table import PARTS, TableCounts
+from gapft_harness.stages.generation.table import PARTS, TableCounts, hash_parts
 from gapft_harness.stages.integrity.differences import Differences, compare_values
 
 #: Responses judged again at a time, and the maximum number of named differences of a table.
@@ -100,7 +99,7 @@ class TableJudge:
         import pyarrow.parquet as pq
 
         parts = (pq.read_schema(run.path / relative).metadata or {}).get(PARTS, b"").decode()
-        if parts != content_hash(facts.get("stored")):
+        if parts != hash_parts(facts):
             yield f"{relative}: was not made of the parts that {RECORDS} names as stored"
         counts, difference_count = TableCounts(), 0
         table = read_judged(run.path / relative)
