@@ -16,7 +16,7 @@ from gapft_harness.run_directory.recorded import read_budgets
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment import Experiment, check_experiments, run_experiments
 from gapft_harness.stages.experiment.stage import build_view
-from gapft_harness.stages.report import run_report_stage
+from gapft_harness.stages.report import is_report_current, run_report_stage
 from gapft_harness.stages.running import build_runner, make_outputs
 from gapft_harness.stages.search.stage import run_search_stage
 from gapft_harness.stages.selection.stage import list_replicate_warnings
@@ -154,7 +154,7 @@ def run_stages(
     begin: Callable[[str], None],
     end: Callable[[], None] = lambda: None,
 ) -> Path:
-    """Run stages in order.
+    """Run stages in order; a report that is current is written again only if it alone is asked for.
 
     Args:
         context: the run.
@@ -166,6 +166,8 @@ def run_stages(
         The path of the report's page.
     """
     for name in names:
+        if name == "report" and len(names) > 1 and is_report_current(context):
+            continue
         begin(name)
         with context.run.record_stage_time(name):
             STAGES[name](context)

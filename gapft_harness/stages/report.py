@@ -45,6 +45,23 @@ def run_report_stage(context: Context) -> None:
     run.update_facts(lambda facts: facts.update({"report": report}))
 
 
+def is_report_current(context: Context) -> bool:
+    """Return whether the run's report shows what the run has now; without plugins of others only.
+
+    Their authors edit parts of the report, so it is then written again.
+    """
+    run, report = context.run, context.run.facts()["report"]
+    folder = run.path / layout.REPORT
+    return (
+        folder.is_dir()
+        and not context.plugins.describe_origins()
+        and report.get("conditions") == [*context.conditions]
+        and report.get("seeds") == [*context.seeds]
+        and report.get("made_from") == hash_report_inputs(run)
+        and report.get("digest") == sha256(folder)
+    )
+
+
 def hash_report_inputs(run: RunDirectory) -> str:
     """Hash everything of a run that its report shows: the outputs, and facts of the run."""
     facts: dict[str, Any] = {**run.facts()}

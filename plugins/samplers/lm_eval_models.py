@@ -34,9 +34,9 @@ def hf(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
 
 def check_hf(settings: SamplerSettings) -> None:
     """Raise ``UserError`` for arguments that lm-eval's ``hf`` model does not take."""
-    from gapft_harness.lm_eval_bridge.samplers.hf import check_arguments as check_hf_arguments
+    from gapft_harness.lm_eval_bridge.samplers.hf_arguments import check_arguments
 
-    check_hf_arguments(settings.model_args)
+    check_arguments(settings.model_args)
 
 
 def has_chat_template_of_model(settings: SamplerSettings) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import chain
@@ -45,6 +45,7 @@ from gapft_harness.lm_eval_bridge.samplers.endings import (
     split_generation_config,
     to_id_set,
 )
+from gapft_harness.lm_eval_bridge.samplers.hf_arguments import AUTO_BATCH_SIZE, check_arguments
 from gapft_harness.lm_eval_bridge.samplers.merging import merge_adapter
 from gapft_harness.lm_eval_bridge.samplers.model_identity import describe_model
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import (
@@ -56,44 +57,6 @@ from gapft_harness.lm_eval_bridge.samplers.retokenizer import (
     summarize_error,
 )
 from gapft_harness.lm_eval_bridge.samplers.text import find_fitting
-
-#: lm-eval's own default is 1. With ``auto``, batches begin at the second number.
-DEFAULT_BATCH_SIZE, AUTO_BATCH_SIZE = 64, 128
-
-#: Arguments that conflict with exact token ids or adapters.
-_UNSUPPORTED = {
-    "peft": "give the folder of a merged model as pretrained",
-    "truncation": "prompts are never cut silently",
-    "tp_plan": "several processes for one model are not supported",
-}
-
-
-def check_arguments(model_args: Mapping[str, Any]) -> dict[str, Any]:
-    """Refuse arguments that lm-eval accepts silently, and set ``device`` and ``batch_size``.
-
-    Args:
-        model_args: the recipe's ``model.args``.
-
-    Returns:
-        The arguments with these defaults.
-
-    Raises:
-        UserError: an argument is not supported, or this machine has no such device.
-    """
-    arguments = {key: value for key, value in model_args.items() if value is not None}
-    for key, reason in _UNSUPPORTED.items():
-        if arguments.get(key):
-            raise UserError(f"model.args: {key!r} is not supported by the backend 'hf': {reason}")
-    arguments.setdefault("device", "cuda" if torch.cuda.is_available() else "cpu")
-    arguments.setdefault("batch_size", DEFAULT_BATCH_SIZE)
-    gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
-    devices = ["cpu", "mps", "mps:0", *(["cuda", *gpus] if gpus else [])]
-    if str(arguments["device"]) not in devices:  # lm-eval would choose a device itself
-        raise UserError(
-            f"model.args: device: found {arguments['device']!r}; expected {', '.join(devices)}, "
-            "or nothing"
-        )
-    return arguments
 
 
 def neutralise_generation_config(model: Any) -> dict[str, Any]:

@@ -58,12 +58,13 @@ from gapft_harness.stages.generation.generation import (
 )
 from gapft_harness.stages.integrity.disjoint import require_disjoint_splits
 from gapft_harness.stages.running import build_runner
-from gapft_harness.stages.search.data import check_data, hash_problems, load_problems
+from gapft_harness.stages.search.data import check_splits, hash_problems, load_problems
 from gapft_harness.stages.search.recorded import (
     build_search_settings,
     describe_logs,
     record_responses,
 )
+from gapft_harness.stages.search.trainable import check_trainable
 
 #: The settings of a search that decide the deployment decode; the others decide samples.
 _DEPLOYMENT_KEYS = ("seed", "chunk", "deployment")
@@ -394,22 +395,32 @@ def search_share(
 
 
 def read_data(context: Context) -> dict[str, Any]:
-    """Read and check task and data in a job (``data.check_data``)."""
+    """Read and check all splits of a run before any is searched.
+
+    Returns:
+        The facts of the ``task``, with its notices, and what ``hash_problems`` returns for each of
+        its ``splits``.
+
+    Raises:
+        UserError: as ``check_splits`` and ``check_trainable``.
+    """
+    context.progress("read data", 0, 1)
     run, only = context.run, None
     if context.only_these_splits:  # with the searched splits, since splits must be disjoint
         searched = find_searched_splits(run)
         only = [s for s in list_splits(run.recipe) if s in context.splits or s in searched]
-    job = Job.of(
-        "read data",
-        check_data,
-        recipe=run.recipe.model_dump(mode="json"),
-        plugin_files=list(context.plugin_files),
-        include_paths=[str(path) for path in context.include_paths],
-        only=only,
-        will_train="pool" in context.splits and not context.only_these_splits,
-    )
-    (data,) = context.executor.run([job], context.progress)
-    return data
+    splits, task = check_splits(run.recipe, context.plugins, context.include_paths, only)
+    if "pool" in context.splits and not context.only_these_splits:  # it will be trained on
+        check_trainable(run.recipe, context.plugins, splits["pool"].problems, task)
+    context.progress("read data", 1, 1)
+    notices = {
+        "dropped": [line for read in splits.values() for line in read.dropped],
+        "warnings": [line for read in splits.values() for line in read.warnings],
+    }
+    return {
+        "task": task | notices,
+        "splits": {split: hash_problems(read.problems) for split, read in splits.items()},
+    }
 
 
 def _describe_task(context: Context, data: Mapping[str, Any]) -> TaskFacts:
