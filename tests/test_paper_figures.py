@@ -96,6 +96,12 @@ def test_does_not_compare_different_problems_or_samples(tmp_path: Path) -> None:
         None,
         None,
     ]
+    of_conditions = {"Table 1": {"gapft.pass_at_1": 50.0, "gapft minus uniform.delta": 1.0}}
+    for split in ("pool", "audit"):
+        limited = build_recipe(of_conditions, data={f"{split}_limit": 6})
+        reasons = {value.reason for value in list_published(limited)}
+        assert reasons == {f"data.{split}_limit selects other problems"}
+    assert not any(value.reason for value in list_published(build_recipe(of_conditions)))
     elsewhere = build_recipe(paper, experiments={"scaling": {"calibration": "validation"}})
     assert [figure.measured for figure in measure_search(tmp_path, elsewhere, "pool")] == [None, 2]
 

@@ -18,7 +18,7 @@ from gapft_harness.experiments.online import OnlinePart, OnlineRead
 from gapft_harness.experiments.scope import ScopePart, ScopeRead
 from gapft_harness.recipe.bundled import list_bundled_recipes, list_bundled_studies
 from gapft_harness.recipe.reading import load_recipe
-from gapft_harness.report.reading.audits import VALID, OtherRule
+from gapft_harness.report.reading.audits import VALID, OtherVerdicts
 from gapft_harness.report.reading.inputs import PASS, LoadedPart, ReportInputs
 from gapft_harness.study.recipe import read_study
 from gapft_harness.training.groups import Group
@@ -136,7 +136,7 @@ def build_planted_inputs() -> ReportInputs:
     statuses = {trained.arm.name: trained.deployed.statuses for trained in inputs.arms}
     statuses["source"] = passing
     answers = {name: np.full_like(passing, VALID) for name in statuses}
-    rule = OtherRule("other", statuses=statuses, answer_codes=answers)
+    rule = OtherVerdicts("other", statuses=statuses, answer_codes=answers)
     scope = ScopeRead({trained.arm: trained.deployed.passed for trained in inputs.arms}, None, "")
     groups = [[Group(1, "p", "G", (1.0, 1.0), (1, 1), True)]] * 3
     parts = (

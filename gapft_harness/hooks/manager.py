@@ -133,7 +133,7 @@ class Plugins:
         """Return whether ``gapft verify`` runs a verifier again."""
         return self.get("verifier", name).require_traits(VerifierTraits).rejudge
 
-    def find_other_rule(self, name: str, params: Mapping[str, Any]) -> OtherVerifier | None:
+    def find_other_verifier(self, name: str, params: Mapping[str, Any]) -> OtherVerifier | None:
         """Find the permissive or strict rule that a verifier's verdicts are compared with.
 
         Raises:

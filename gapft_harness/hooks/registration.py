@@ -33,7 +33,7 @@ KINDS = {
 }
 
 #: From a verifier's parameters to another verifier's name and parameters, or None.
-OtherRule = Callable[[Mapping[str, Any]], tuple[str, Mapping[str, Any]] | None]
+OtherVerdicts = Callable[[Mapping[str, Any]], tuple[str, Mapping[str, Any]] | None]
 
 #: From settings and problems to the number of tokens of each problem's prompt, as the model sees
 #: it. None: there is no tokenizer.
@@ -62,8 +62,8 @@ class VerifierTraits(Traits):
 
     rejudge: bool = True
     sees_thoughts: bool = False
-    permissive: OtherRule | None = None
-    strict: OtherRule | None = None
+    permissive: OtherVerdicts | None = None
+    strict: OtherVerdicts | None = None
 
 
 @dataclass(frozen=True, slots=True)

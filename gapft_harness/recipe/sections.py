@@ -40,8 +40,8 @@ class Grpo(RecipeSection):
     group_size: int = Field(8, ge=2, description="responses drawn for each prompt")
     mask_flat: bool = Field(
         False,
-        description="exclude groups whose rewards are all equal from the loss after they are "
-        "drawn; they are not replaced",
+        description="leave flat groups, whose rewards are all equal, out of the loss; they are "
+        "drawn and counted, and no other group replaces them",
     )
     reward: Literal["task", "permissive"] = Field(
         "task",
@@ -76,10 +76,11 @@ class Grpo(RecipeSection):
 
     @model_validator(mode="after")
     def _check_sizes(self) -> Grpo:
-        if self.update % self.forward:
+        if self.responses_per_step % self.responses_per_pass:
             raise ValueError(
-                f"micro_batch is {self.forward}, but must divide the {self.update} responses of an "
-                "update (prompts_per_update x group_size)"
+                f"micro_batch is {self.responses_per_pass}, but must divide the "
+                f"{self.responses_per_step} responses of an update (prompts_per_update x "
+                "group_size)"
             )
         if self.mask_flat and self.loss in ("grpo", "dr_grpo") and self.beta == 0:
             raise ValueError(
@@ -89,14 +90,14 @@ class Grpo(RecipeSection):
         return self
 
     @property
-    def update(self) -> int:
+    def responses_per_step(self) -> int:
         """Responses of one optimizer step."""
         return self.prompts_per_update * self.group_size
 
     @property
-    def forward(self) -> int:
+    def responses_per_pass(self) -> int:
         """Responses of one forward pass."""
-        return self.micro_batch or self.update
+        return self.micro_batch or self.responses_per_step
 
 
 class Training(RecipeSection):
@@ -145,8 +146,8 @@ class Training(RecipeSection):
         None,
         ge=1,
         le=2,
-        description="start tokens of the training prompt alone, 1 or 2; needs "
-        "`model.start_tokens`, which sets the generator's prompts and is the default",
+        description="number of start tokens of training prompts, 1 or 2, if it differs from "
+        "`model.start_tokens` (that of search and audit, which must then be set)",
     )
     max_length: int = Field(2048, ge=2, description="maximum length of a sequence in tokens")
     too_long: Literal["refuse", "truncate"] = Field(
@@ -353,7 +354,9 @@ class LogResponses(RecipeSection):
     )
 
     def list_logs(self, split: str) -> list[str]:
-        """List the logs of a split, that of greedy responses first; empty: it is generated."""
+        """List the logs of a split, that of greedy responses first; empty if the model
+        generates them.
+        """
         logs: dict[str, tuple[str, ...]] = {"pool": self.pool, "audit": self.audit}
         greedy = [log for name, log in self.greedy.items() if name == split]
         return [*greedy, *logs.get(split, ())]
@@ -410,7 +413,7 @@ class Search(RecipeSection):
         return self
 
     def list_logs(self, split: str) -> list[str]:
-        """List the logs from which a split's responses are taken; empty: it is generated."""
+        """List the logs that have a split's responses; empty if the model generates them."""
         return [] if self.responses is None else self.responses.list_logs(split)
 
     def describe_deployment(self, greedy: str = "1 greedy") -> str:
@@ -513,7 +516,7 @@ class ExecutorChoice(RecipeSection):
         1,
         ge=1,
         description="processes that run jobs in parallel, and jobs into which each search is "
-        "divided, which changes no sample; `local` divides the GPUs among them, a cluster runs as "
+        "divided, which changes no seed; `local` divides the GPUs among them, a cluster runs as "
         "many jobs at once as it can",
     )
     threads: int | None = Field(

@@ -71,13 +71,13 @@ class ReportFacts(TypedDict, total=False):
     Attributes:
         conditions: the requested conditions; empty for all.
         seeds: the requested seeds; empty for all.
-        made_from: the hash of what the run had by then (``stages.report``).
+        inputs_hash: the hash of what the run had by then (``stages.report``).
         digest: the hash of the folder.
     """
 
     conditions: list[str]
     seeds: list[int]
-    made_from: str
+    inputs_hash: str
     digest: str
 
 

@@ -1,4 +1,8 @@
-"""The report stage: write tables, figures and pages from finished files; needs no plugins."""
+"""The report stage: write tables, figures and pages from finished files.
+
+It needs the plugins of the run's experiments. Those of trainer, sampler and verifier are optional:
+without them less is checked, and the verifier's other rule is not judged.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from gapft_harness.report.reading.audits import OtherRule
+    from gapft_harness.report.reading.audits import OtherVerdicts
     from gapft_harness.report.reading.inputs import ReportInputs
 
 
@@ -35,11 +39,11 @@ def run_report_stage(context: Context) -> None:
 
     run = context.run
     folder = run.path / layout.REPORT
-    write_report(build_report_inputs(context), folder)
+    write_report(check_and_read_report_inputs(context), folder)
     report: ReportFacts = {
         "conditions": [*context.conditions],
         "seeds": [*context.seeds],
-        "made_from": hash_report_inputs(run),
+        "inputs_hash": hash_report_inputs(run),
         "digest": sha256(folder),
     }
     run.update_facts(lambda facts: facts.update({"report": report}))
@@ -57,13 +61,17 @@ def is_report_current(context: Context) -> bool:
         and not context.plugins.describe_origins()
         and report.get("conditions") == [*context.conditions]
         and report.get("seeds") == [*context.seeds]
-        and report.get("made_from") == hash_report_inputs(run)
+        and report.get("inputs_hash") == hash_report_inputs(run)
         and report.get("digest") == sha256(folder)
     )
 
 
 def hash_report_inputs(run: RunDirectory) -> str:
-    """Hash everything of a run that its report shows: the outputs, and facts of the run."""
+    """Hash the outputs of a run and its facts.
+
+    Facts of the report itself, and places of plugins and task files, are left out: the report does
+    not depend on them.
+    """
     facts: dict[str, Any] = {**run.facts()}
     facts["stages"] = {name: item for name, item in facts["stages"].items() if name != "report"}
     for name in ("report", "plugins", "include_paths"):
@@ -72,8 +80,8 @@ def hash_report_inputs(run: RunDirectory) -> str:
     return content_hash([facts, digests])
 
 
-def build_report_inputs(context: Context) -> ReportInputs:
-    """Read the inputs of a report, and check their contents and that they are current.
+def check_and_read_report_inputs(context: Context) -> ReportInputs:
+    """Check that a run's outputs are whole and current, and read the inputs of its report.
 
     Raises:
         UserError: a file is missing or was changed (the recipe included).
@@ -81,7 +89,7 @@ def build_report_inputs(context: Context) -> ReportInputs:
     context.run.require_recorded_recipe()
     shown = restrict_run(context.run, context.plugins, context.conditions, context.seeds)
     context = replace(context, run=shown)
-    _require_made(context)
+    _require_current_outputs(context)
     notes = _describe_left_out(shown)
     context.warn(notes)
     return read_report_inputs(shown, context.plugins)
@@ -102,7 +110,7 @@ def restrict_run(
 
 
 def read_report_inputs(shown: RunDirectory, plugins: Plugins) -> ReportInputs:
-    """Read the inputs of a report, and judge the audit by the other rule.
+    """Read the inputs of a report, and judge the audit by the verifier's other rule.
 
     Args:
         shown: the run, restricted to what the report shows.
@@ -112,7 +120,7 @@ def read_report_inputs(shown: RunDirectory, plugins: Plugins) -> ReportInputs:
 
     parts = list_report_parts(load_experiments(shown.recipe, plugins))
     inputs = read_inputs(shown, parts, _describe_left_out(shown))
-    return replace(inputs, other_rule=judge_by_other_rule(inputs, plugins))
+    return replace(inputs, other_rule=judge_by_other_verifier(inputs, plugins))
 
 
 def _describe_left_out(shown: RunDirectory) -> list[str]:
@@ -130,7 +138,7 @@ def _describe_left_out(shown: RunDirectory) -> list[str]:
     ]
 
 
-def _require_made(context: Context) -> None:
+def _require_current_outputs(context: Context) -> None:
     """Require that the run's outputs were made with its recipe, and were not changed since.
 
     The code of plugins may have changed: authors edit their parts of the report. Without the
@@ -154,59 +162,67 @@ def _require_made(context: Context) -> None:
     follow_arms(view, planner, load_experiments(run.recipe, plugins))
 
 
-def judge_by_other_rule(inputs: ReportInputs, plugins: Plugins) -> OtherRule:
-    """Judge each distinct response to the audit once by the verifier's other rule.
+def judge_by_other_verifier(inputs: ReportInputs, plugins: Plugins) -> OtherVerdicts:
+    """Judge the responses to the audit by the other rule, stricter or not, of the run's verifier.
+
+    Also record in which responses the run's own rule reads an answer.
 
     Args:
         inputs: the inputs of the report.
         plugins: the loaded plugins; the run's verifier need not be among them.
     """
-    from gapft_harness.report.reading.audits import OtherRule
+    from gapft_harness.report.reading.audits import OtherVerdicts
     from gapft_harness.report.reading.columns import codes
 
-    name, params = inputs.task["verifier"], inputs.task.get("verifier_params", {})
+    name = inputs.task["verifier"]
+    params = inputs.task.get("verifier_params", {})
     if not plugins.has("verifier", name):
-        return OtherRule(reason=f"the verifier {name} is not loaded (--plugin FILE)")
-    rule = plugins.find_other_rule(name, params)
-    if rule is None:
-        return OtherRule(reason=f"the verifier {name} declares no other rule for these parameters")
+        return OtherVerdicts(reason=f"the verifier {name} is not loaded (--plugin FILE)")
+    other = plugins.find_other_verifier(name, params)
+    if other is None:
+        reason = f"the verifier {name} declares no other rule for these parameters"
+        return OtherVerdicts(reason=reason)
+    # all responses, model by model
     decodes = [inputs.audit.deployed, *(arm.deployed for arm in inputs.arms)]
-    golds = list(map(json.loads, inputs.audit.golds))
-    texts = [text for item in decodes for text in item.texts]
-    with plugins.create_verifier(rule.name, rule.params) as judge:
-        verdicts = judge.verify(texts, golds * len(decodes))
-    status_codes = codes([v.status for v in verdicts]).reshape(len(decodes), -1)
-    names = [SOURCE, *(item.arm.name for item in inputs.arms)]
+    models = [SOURCE, *(arm.arm.name for arm in inputs.arms)]
+    texts = [text for decode in decodes for text in decode.texts]
+    golds = [*map(json.loads, inputs.audit.golds)] * len(decodes)
+    # verdicts of the other rule
+    with plugins.create_verifier(other.name, other.params) as judge:
+        verdicts = judge.verify(texts, golds)
+    statuses = codes([verdict.status for verdict in verdicts]).reshape(len(decodes), -1)
+    # does the run's own rule read an answer?
+    answer_codes: dict[str, NDArray[np.uint8]] = {}
     with plugins.create_verifier(name, params) as judge:
-        answer_codes = _read_answers(judge, texts, golds * len(decodes))
-        has_openings = judge.reads_answers and judge.reads_openings
-    answers = answer_codes.reshape(len(decodes), -1) if len(answer_codes) else ()
-    return OtherRule(
-        rule.name,
-        rule.params,
-        rule.permissive,
-        statuses=dict(zip(names, status_codes, strict=True)),
-        answer_codes=dict(zip(names, answers, strict=False)),
-        reads_openings=has_openings,
+        if judge.reads_answers:
+            rows = _code_answers(judge, texts, golds).reshape(len(decodes), -1)
+            answer_codes = dict(zip(models, rows, strict=True))
+        reads_openings = judge.reads_answers and judge.reads_openings
+    return OtherVerdicts(
+        other.name,
+        other.params,
+        other.permissive,
+        statuses=dict(zip(models, statuses, strict=True)),
+        answer_codes=answer_codes,
+        reads_openings=reads_openings,
     )
 
 
-def _read_answers(judge: Judge, texts: Sequence[str], golds: Sequence[Gold]) -> NDArray[np.uint8]:
-    """Code the answers that the run's own rule reads; empty if it reads none."""
+def _code_answers(judge: Judge, texts: Sequence[str], golds: Sequence[Gold]) -> NDArray[np.uint8]:
+    """Code for each response whether the run's own rule reads an answer in it."""
     import numpy as np
 
     from gapft_harness.report.reading.audits import INVALID, OPENS_RIGHT, VALID
 
-    if not judge.reads_answers:
-        return np.zeros(0, dtype=np.uint8)
     answer_codes = [
         INVALID if answer is None else VALID for answer in judge.read_answers(texts, golds)
     ]
     if judge.reads_openings:
-        invalid = [place for place, code in enumerate(answer_codes) if code == INVALID]
+        invalid = [index for index, code in enumerate(answer_codes) if code == INVALID]
         openings = judge.read_openings([texts[i] for i in invalid], [golds[i] for i in invalid])
-        for place, opening in zip(invalid, openings, strict=True):
-            gold = golds[place]
+        for index, opening in zip(invalid, openings, strict=True):
+            gold = golds[index]
+            # no answer by the rule, but the response begins with the right one
             if opening == (gold.get("answer") if isinstance(gold, Mapping) else gold):
-                answer_codes[place] = OPENS_RIGHT
+                answer_codes[index] = OPENS_RIGHT
     return np.array(answer_codes, dtype=np.uint8)

@@ -39,7 +39,7 @@ class Cell:
 
     Attributes:
         name: the cell's name in the study.
-        place: its run directory.
+        run_path: its run directory.
         fault: the reason why the study cannot use it; empty: it is complete.
         protocol: the settings that must be the same in every cell; empty where they are unknown.
         inputs: the inputs of its report, with only the study's conditions and seeds; None where
@@ -49,7 +49,7 @@ class Cell:
     """
 
     name: str
-    place: Path
+    run_path: Path
     fault: str = ""
     protocol: Protocol = field(default_factory=dict)
     inputs: ReportInputs | None = None
@@ -64,11 +64,11 @@ def read_cells(study: StudyRecipe, folder: Path) -> list[Cell]:
 
 def read_cell(study: StudyRecipe, name: str, folder: Path) -> Cell:
     """Read one cell; an incomplete or damaged cell has no inputs."""
-    cell = Cell(name, study.find_place(name, folder), "not run yet")
-    if not os.path.exists(cell.place):  # also False for a name that is too long
+    cell = Cell(name, study.find_run_path(name, folder), "not run yet")
+    if not os.path.exists(cell.run_path):  # also False for a name that is too long
         return cell
     try:
-        run = RunDirectory.open(cell.place)
+        run = RunDirectory.open(cell.run_path)
         cell = replace(cell, protocol=select_recipe_protocol(run.recipe, study.conditions))
         return _read_complete(study, cell, run)
     except GapftError as error:

@@ -23,20 +23,21 @@ from gapft_harness.study.protocol import (
 )
 from gapft_harness.study.recipe import REPORT, StudyRecipe
 
-#: Returns the recipe of a cell that names one, with the study's settings.
+#: Takes a cell's name; returns the recipe that the cell names, with the study's settings.
 ResolveRecipe = Callable[[str], Recipe]
-#: Returns the facts of a recipe's task that are known before its search; None: it cannot be read.
+#: Takes a recipe; returns the facts of its task that are known before its search; None: the task
+#: cannot be read.
 ResolveTask = Callable[[Recipe], "Mapping[str, Any] | None"]
-#: Runs a cell's recipe in a folder.
+#: Takes a cell's name and its run directory, and runs the cell's recipe there.
 RunCell = Callable[[str, Path], object]
 
 
 def run_study(
     study: StudyRecipe,
     folder: Path,
-    resolve: ResolveRecipe,
+    resolve_recipe: ResolveRecipe,
     run_cell: RunCell,
-    report: Callable[[str], None],
+    report_line: Callable[[str], None],
     resolve_task: ResolveTask = lambda recipe: None,
 ) -> Path:
     """Run every incomplete cell, one after another, and write the study's report.
@@ -47,26 +48,27 @@ def run_study(
     Args:
         study: the study's recipe.
         folder: the study's folder.
-        resolve: returns the recipe of a cell.
+        resolve_recipe: returns the recipe of a cell.
         run_cell: runs a cell's recipe in a folder.
-        report: prints a line of progress.
+        report_line: prints a line of progress.
         resolve_task: returns the facts of a recipe's task.
 
     Returns:
         The path of the report's page.
 
     Raises:
-        UserError: the folder belongs to something else or the cells have different protocols
-            (nothing is run), or the finished cells are not comparable.
+        UserError: before anything is run: the folder, or its report, belongs to something else, a
+            cell's recipe is invalid or lacks a condition, or the cells have different protocols;
+            afterwards: the finished cells are not comparable.
         GapftError: a cell is incomplete; the report is written and lists the incomplete cells.
     """
-    recipes = _check_study(study, folder, resolve, resolve_task)
+    recipes = _check_study(study, folder, resolve_recipe, resolve_task)
     with hold_run_lock(folder):
         study.write(folder)
         cells = []
         for number, name in enumerate(study.cells, 1):
-            report(f"cell {number} of {len(study.cells)}: {name}")
-            cells.append(_run_cell(study, name, folder, recipes.get(name), run_cell, report))
+            report_line(f"cell {number} of {len(study.cells)}: {name}")
+            cells.append(_run_cell(study, name, folder, recipes.get(name), run_cell, report_line))
         page = write_study(compute_study(study, cells), folder)
     if faults := [f"  {cell.name}: {cell.fault}" for cell in cells if cell.fault]:
         raise GapftError(
@@ -80,7 +82,7 @@ def run_study(
 def describe_study(
     study: StudyRecipe,
     folder: Path,
-    resolve: ResolveRecipe,
+    resolve_recipe: ResolveRecipe,
     resolve_task: ResolveTask = lambda recipe: None,
 ) -> str:
     """Describe for ``--dry-run`` the budget of every cell, and what is left to do.
@@ -88,16 +90,17 @@ def describe_study(
     Raises:
         UserError: as in ``run_study``, before anything is run.
     """
-    recipes = _check_study(study, folder, resolve, resolve_task)
+    recipes = _check_study(study, folder, resolve_recipe, resolve_task)
     lines = [f"study {study.name}: {len(study.cells)} cells -> {folder}"]
     left_count = 0
     for name, choice in study.cells.items():
-        cell, recipe = read_cell(study, name, folder), recipes.get(name)
+        cell = read_cell(study, name, folder)
+        recipe = recipes.get(name)
         left = cell.fault or _describe_changes(cell, recipe)
         left_count += bool(left)
         lines += [
             name,
-            f"  {choice.recipe or 'an existing run'} -> {cell.place}",
+            f"  {choice.recipe or 'an existing run'} -> {cell.run_path}",
             f"  {_describe_budget(study, cell, recipe)}",
             f"  left: {left}" if left else "  complete",
         ]
@@ -110,7 +113,7 @@ def describe_study(
 
 
 def _check_study(
-    study: StudyRecipe, folder: Path, resolve: ResolveRecipe, resolve_task: ResolveTask
+    study: StudyRecipe, folder: Path, resolve_recipe: ResolveRecipe, resolve_task: ResolveTask
 ) -> dict[str, Recipe]:
     """Check a study before anything is run or written.
 
@@ -122,10 +125,11 @@ def _check_study(
     """
     study.check_folder(folder)
     require_replaceable(folder / REPORT)
-    recipes, protocols = {}, {}
+    recipes = {}
+    protocols = {}
     for name, choice in study.cells.items():
         if choice.recipe is not None:
-            recipes[name] = recipe = _resolve_recipe(study, name, resolve)
+            recipes[name] = recipe = _resolve_cell(study, name, resolve_recipe)
             protocols[name] = select_recipe_protocol(recipe, study.conditions)
             if (task := resolve_task(recipe)) is not None:
                 protocols[name] |= select_task_protocol(task)
@@ -136,14 +140,14 @@ def _check_study(
     return recipes
 
 
-def _resolve_recipe(study: StudyRecipe, cell: str, resolve: ResolveRecipe) -> Recipe:
+def _resolve_cell(study: StudyRecipe, cell: str, resolve_recipe: ResolveRecipe) -> Recipe:
     """Resolve the recipe of a cell.
 
     Raises:
         UserError: the recipe is invalid, or lacks a condition; the message begins with the cell.
     """
     try:
-        recipe = resolve(cell)
+        recipe = resolve_recipe(cell)
     except GapftError as error:
         raise UserError(f"cell {cell!r}: {error}") from error
     if missing := [name for name in study.conditions if name not in recipe.conditions]:
@@ -161,18 +165,19 @@ def _run_cell(
     folder: Path,
     recipe: Recipe | None,
     run_cell: RunCell,
-    report: Callable[[str], None],
+    report_line: Callable[[str], None],
 ) -> Cell:
     """Run a cell if it is incomplete or outdated, and read it."""
     cell = read_cell(study, name, folder)
     if recipe is None or not (cell.fault or _describe_changes(cell, recipe)):
         return cell
     try:
-        run_cell(name, cell.place)
+        run_cell(name, cell.run_path)
     except GapftError as error:
-        report(f"cell {name} failed: {error}")
+        report_line(f"cell {name} failed: {error}")
+        # an earlier complete run stays readable, but without the recipe's changes: incomplete
         failed_cell = read_cell(study, name, folder)
-        return Cell(name, cell.place, failed_cell.fault or str(error).partition("\n")[0])
+        return Cell(name, cell.run_path, failed_cell.fault or str(error).partition("\n")[0])
     return read_cell(study, name, folder)
 
 
@@ -180,10 +185,9 @@ def _describe_changes(cell: Cell, recipe: Recipe | None) -> str:
     """Describe how a recipe differs from that of a cell's run, which may have more arms."""
     if recipe is None:
         return ""
-    run = RunDirectory.open(cell.place)
+    run = RunDirectory.open(cell.run_path)
     extended = extend_recipe(run.recipe, recipe, run.find_trained_arms())
-    stored, requested = run.recipe.model_dump(mode="json"), extended.model_dump(mode="json")
-    changes = list_differences(stored, requested)
+    changes = list_differences(run.recipe.model_dump(mode="json"), extended.model_dump(mode="json"))
     return f"its recipe was changed: {'; '.join(changes)}" if changes else ""
 
 

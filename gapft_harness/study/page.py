@@ -23,22 +23,24 @@ _MEANS_NOTE = (
     "Differences of Pass@1 with equal weights of the cells. A replicate draws training seeds once "
     "for all cells, and audit problems once for all cells with the same audit. Cells are not "
     "resampled: the mean describes these cells, not other models or tasks; where the differences "
-    "do not vary, the ends are the means of the cells' ends. p: two-sided, from the same "
-    "replicates. * Not budget-matched."
+    "do not vary, the interval's ends are the means of the ends of the cells' intervals. p: "
+    "two-sided, from the same replicates. * Not budget-matched."
 )
 _CELLS_NOTE = (
     "Each run has its own report (report/ in its folder) with further tables: gained and lost "
     "problems, and every problem with its responses."
 )
 _PROTOCOL_TEXT = (
-    "Checked before anything was run, and equal in every cell: the sections "
-    f"{', '.join(SECTIONS)} of the recipe, except {', '.join(OWN_KEYS)}; the conditions with their "
-    "selectors; and the seeds. Model, task, verifier and the numbers of a budget may differ. Cells "
-    "with the same task have the same audit."
+    "Equal in every cell, checked before the cells ran: the recipe's sections "
+    f"{', '.join(SECTIONS)} (except {', '.join(OWN_KEYS)}; start tokens are compared where "
+    "model.start_tokens is set), the conditions with their selectors, the seeds, and the rule of "
+    "adapter scaling. Cells with the same task also have the same version of it, data and audit "
+    "problems, which is checked afterwards. Model, task, verifier and the counts that follow from "
+    "the search (n, N, L, J) may differ."
 )
 _COMMANDS_TEXT = (
-    "To continue or to write this page again, and to verify every cell and this report, run in the "
-    f"study's folder: gapft run {STUDY} --run-dir . and gapft verify ."
+    f"Run these in the study's folder: gapft run {STUDY} --run-dir . continues the study and "
+    "writes this page again; gapft verify . verifies every cell and this report."
 )
 
 
@@ -106,7 +108,7 @@ def _join_rows(tables: Sequence[tuple[str, Table]]) -> Table:
     columns: dict[str, Column] = {}
     for column in (column for _, table in tables for column in table.columns):
         known = columns.setdefault(column.key, column)
-        # a title, and a mark in it such as †, stays if any cell has it
+        # the longest title, so that a mark such as † in any cell's title is kept
         columns[column.key] = max(known, column, key=lambda item: len(item.title or ""))
     return replace(
         first,
@@ -133,12 +135,13 @@ def _build_opening(findings: StudyFindings) -> Section:
             f"{format_value(mean, 'points')} points of Pass@1; above zero in {above} cells."
         )
         estimates.append(("equal-weight mean", mean))
+    faults = [f"{cell.name} is incomplete: {cell.fault}" for cell in findings.cells if cell.fault]
     return Section(
         "",
         [answer, *filter(None, [study.description]), *study.notes],
-        [_build_means(findings)] if findings.means else [],
-        [_draw_forest(contrast, estimates)] if estimates else [],
-        [f"{cell.name} is incomplete: {cell.fault}" for cell in findings.cells if cell.fault],
+        tables=[_build_means(findings)] if findings.means else [],
+        figures=[_draw_forest(contrast, estimates)] if estimates else [],
+        warnings=faults,
     )
 
 
@@ -166,9 +169,9 @@ def _build_means(findings: StudyFindings) -> Table:
         Column("matched_budget"),
     ]
     printed: dict[tuple[str, ...], list[str]] = {}
-    for value in parse_published(findings.study.paper):
-        text = f"{value.name} {value.printed:+} ({value.table})"
-        printed.setdefault(value.conditions, []).append(text)
+    for published in parse_published(findings.study.paper):
+        text = f"{published.quantity_name} {published.printed:+} ({published.table})"
+        printed.setdefault(published.conditions, []).append(text)
     if printed:
         columns.append(Column("printed", "paper"))
     rows = []
@@ -203,7 +206,7 @@ def _build_cells(findings: StudyFindings, pages: Mapping[str, Page]) -> Section:
             "state": cell.fault or "complete",
             "model": cell.inputs and cell.inputs.recipe["model"]["args"]["pretrained"],
             "task": cell.inputs and cell.inputs.task["name"],
-            "run": str(findings.study.find_place(cell.name, Path())),
+            "run": str(findings.study.find_run_path(cell.name, Path())),
         }
         for cell in findings.cells
     ]

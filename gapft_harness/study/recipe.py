@@ -149,7 +149,7 @@ class StudyRecipe(RecipeSection):
     @model_validator(mode="after")
     def _check_means(self) -> StudyRecipe:
         for value in parse_published(check_figures(self.paper)):
-            if value.conditions not in self.contrasts or value.name not in _MEAN_VALUES:
+            if value.conditions not in self.contrasts or value.quantity_name not in _MEAN_VALUES:
                 raise ValueError(
                     f"paper: unknown mean {value.subject}.{value.quantity}; expected the first "
                     f"condition minus another, or a condition minus {SOURCE}, and one of "
@@ -174,7 +174,7 @@ class StudyRecipe(RecipeSection):
         settings = {**self.set, **self.cells[cell].set}
         return [f"{key}={json.dumps(value)}" for key, value in settings.items()]
 
-    def find_place(self, cell: str, folder: Path) -> Path:
+    def find_run_path(self, cell: str, folder: Path) -> Path:
         """Return the folder of a cell's run."""
         return Path(self.cells[cell].run or folder / CELLS / make_folder_name(cell))
 

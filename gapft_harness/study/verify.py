@@ -30,14 +30,15 @@ def verify_study(
     Raises:
         UserError: the folder is not a study, or a plugin of a cell is not available.
     """
-    study, result = read_study(str(path / STUDY)), Differences()
+    study = read_study(str(path / STUDY))
+    result = Differences()
     for name in study.cells:
-        place = study.find_place(name, path)
-        if not place.exists():
+        run_path = study.find_run_path(name, path)
+        if not run_path.exists():
             result.missing.append(f"{name}: not run yet")
             continue
         try:
-            cell_result = verification.verify(place, plugin_files, progress)
+            cell_result = verification.verify(run_path, plugin_files, progress)
         except UserError as error:
             raise UserError(f"cell {name!r}: {error}") from error
         for kind in ("checked", "differences", "missing"):

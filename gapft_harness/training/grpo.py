@@ -153,8 +153,8 @@ def _build_config(
         output_dir=folder,
         seed=derive_key(job.arm.seed, "train/grpo") >> 33,
         max_steps=updates,
-        per_device_train_batch_size=grpo.forward,
-        gradient_accumulation_steps=grpo.update // grpo.forward,
+        per_device_train_batch_size=grpo.responses_per_pass,
+        gradient_accumulation_steps=grpo.responses_per_step // grpo.responses_per_pass,
         num_generations=grpo.group_size,
         num_iterations=1,  # one update per draw: the ratio in the loss is 1, and nothing is clipped
         max_completion_length=grpo.max_tokens or job.searched.decoding.max_gen_toks,

@@ -1,8 +1,8 @@
 """The code of a pool's worker: read batches, and report each item when it is done.
 
-Input: a list of items per message. Output: ``["ready"]`` once, then one report per item,
-``["done", value]`` or ``["raised", reason]``; or ``["failed", reason]`` if the function or its
-setup fails to load.
+Messages are JSON. Input: a list of items per message. Output: ``["ready"]`` once, then one report
+per item, ``["done", value]`` or ``["raised", reason]``, also for a value that is not JSON; or
+``["failed", reason]`` if the function cannot be imported or its setup raises.
 """
 
 from __future__ import annotations
@@ -57,8 +57,10 @@ def serve(
 
 
 def _limit_cpu(timeout_s: float) -> None:
+    """Allow the next item ten times its limit in CPU seconds, and ``ORPHAN_SECONDS``."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     soft = int(used.ru_utime + used.ru_stime + 10 * timeout_s) + ORPHAN_SECONDS
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
-    if hard == resource.RLIM_INFINITY or soft <= hard:
-        resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
+    if hard != resource.RLIM_INFINITY:
+        soft = min(soft, hard)
+    resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))

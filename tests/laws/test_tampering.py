@@ -51,7 +51,7 @@ UNPROVABLE = {
     "have besides the responses; the key has the hashes of the logs",
     r"fact: run\.json task dropped.*": "notices, which decide nothing",
     r"fact: run\.json include_paths.*": "where the task is; its content has hashes",
-    r"fact: run\.json report made_from": "it then counts as not made",
+    r"fact: run\.json report inputs_hash": "it then counts as not made",
 }
 
 

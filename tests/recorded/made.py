@@ -14,7 +14,7 @@ from gapft_harness.recipe.sections import LogResponses
 from gapft_harness.run_directory.directory import RunDirectory, Split
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.pipeline import run_stages
-from gapft_harness.stages.search.recorded import Gathering
+from gapft_harness.stages.search.recorded import LogImport
 from tests.kit.recording_run import LettersTask
 
 #: Greedy, sample 0, sample 1: G, S by the second sample, U.
@@ -87,4 +87,4 @@ def gather_responses(*files: str, **choice: Any) -> None:
     """Gather logs for the problems of ``VERDICTS`` with K = 2."""
     prompts = dict.fromkeys(line["prompt"] for line in build_lines(VERDICTS))
     problems = [Problem(f"pool{row}-x", prompt, "a") for row, prompt in enumerate(prompts)]
-    Gathering(LogResponses(pool=files, **choice), problems, "pool", 2).write(StringIO())
+    LogImport(LogResponses(pool=files, **choice), problems, "pool", 2).write(StringIO())

@@ -10,7 +10,7 @@ from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.report.document import build_page
 from gapft_harness.report.findings.computation import compute_findings
 from gapft_harness.report.reading.columns import codes
-from gapft_harness.stages.report import judge_by_other_rule
+from gapft_harness.stages.report import judge_by_other_verifier
 from tests.kit.report_tables import build_results
 from tests.report import planted
 
@@ -43,7 +43,7 @@ def inputs():
 
 def judge_again(inputs, plugins=None):
     """Return the inputs with the verdicts of the other rule."""
-    return replace(inputs, other_rule=judge_by_other_rule(inputs, plugins or load_plugins()))
+    return replace(inputs, other_rule=judge_by_other_verifier(inputs, plugins or load_plugins()))
 
 
 def test_separates_format_drift_from_accuracy(inputs):
@@ -102,7 +102,7 @@ def test_reports_why_no_other_rule_exists(inputs, verifier, plugins):
 
 def test_excludes_and_counts_unjudged_responses(inputs):
     """A timeout is not an answer format."""
-    rule = judge_by_other_rule(inputs, load_plugins())
+    rule = judge_by_other_verifier(inputs, load_plugins())
     late = {name: statuses.copy() for name, statuses in rule.statuses.items()}
     for name in late.keys() - {"source"}:
         late[name][0] = codes(["timeout"])[0]

@@ -101,8 +101,9 @@ def test_study_resumes_after_kill_and_verifies(folder: Path) -> None:
 
 @pytest.mark.thorough
 def test_cell_that_cannot_rerun_fails_alone(folder: Path) -> None:
-    """Uses the runs of the previous test, without their store."""
+    """Uses the runs of the previous test; nothing can be stored any more."""
     shutil.rmtree(folder / "out/cells/.store")
+    (folder / "out/cells/.store").write_text("a file in place of the folder")
     text = STUDY.replace("{data.pool_limit: 40}", "{data.pool_limit: 39}")
     (folder / "study.yaml").write_text(text)
     left = succeed("run", "study.yaml", *MORE, "--dry-run", cwd=folder).stdout
@@ -110,7 +111,7 @@ def test_cell_that_cannot_rerun_fails_alone(folder: Path) -> None:
     assert "data.pool_limit 40 → 39" in left
     done = gapft("run", "study.yaml", *MORE, cwd=folder)
     assert done.returncode == 1
-    assert "cell Letters, fewer failed: " in done.stderr
+    assert "cell Letters, fewer failed: store " in done.stderr
     assert "data.pool_limit 40 → 39" in done.stderr
     results = json.loads((folder / "out/report/results.json").read_text())
     assert "means" not in results

@@ -28,8 +28,8 @@ class SharedCoreSettings(PermutationSettings):
         0.01,
         ge=0,
         lt=1,
-        description="largest difference in processed tokens between two depths of a seed, as a "
-        "share of those of the deepest one",
+        description="largest difference in processed tokens between a depth and the deepest depth "
+        "of the same seed, as a share of those of the deepest depth",
     )
 
 
@@ -53,13 +53,16 @@ class SharedCore(SearchDepth):
     def find_pairs(self, conditions: Mapping[str, api.Condition]) -> Sequence[Pair]:
         """Return the pairs of Appendix B.
 
-        They are each condition with the first, gold labels with the search whose targets they use,
-        and gold labels with GapFT without the core, if both are in the run with the same n.
+        They are each condition with the first and each ``core_gold`` with the deepest
+        ``core_depth``; outside the core also ``gold_labels`` with ``gapft``, if the run has both
+        with the same n.
         """
         pairs = [*super().find_pairs(conditions), *self.find_gold_pairs(conditions)]
         match list_with_gapft(conditions, "gold_labels"):
-            case [gapft, gold, *_] if conditions[gapft].n == conditions[gold].n:
-                pairs.append(Pair(gold, gapft))
+            case [plain_gapft, plain_gold, *_] if (
+                conditions[plain_gapft].n == conditions[plain_gold].n
+            ):
+                pairs.append(Pair(plain_gold, plain_gapft))
         return list(dict.fromkeys(pairs))
 
     def find_gold_pairs(self, conditions: Mapping[str, api.Condition]) -> Sequence[Pair]:
@@ -73,7 +76,8 @@ class SharedCore(SearchDepth):
         Raises:
             UserError: there are gold labels, but no depth with all K samples.
         """
-        settings, k = super().settings(recipe, options), recipe.search.k
+        settings = super().settings(recipe, options)
+        k = recipe.search.k
         gold = _find_gold(recipe.conditions)
         if settings is not None and gold:
             depths = [recipe.conditions[n].params["k"] for n in _find_depths(recipe.conditions)]
@@ -87,7 +91,8 @@ class SharedCore(SearchDepth):
 
     def faults(self, view: api.View) -> Iterator[str]:
         """Report training sets of a seed without the core, or with other targets or tokens."""
-        compared, depths = self.conditions(view.recipe), _find_depths(view.recipe.conditions)
+        compared = self.conditions(view.recipe)
+        depths = _find_depths(view.recipe.conditions)
         tolerance = self.settings(view.recipe).token_tolerance
         arms = [arm for arm in view.arms() if arm.condition in compared]
         core = _read_core(view) if arms else set()

@@ -27,6 +27,7 @@ from gapft_harness.hooks.protocols import (
 )
 from gapft_harness.lm_eval_bridge.samplers.batch_sizes import (
     generate_in_batches,
+    is_out_of_memory,
     release_memory,
 )
 from gapft_harness.lm_eval_bridge.samplers.decode_loop import (
@@ -95,9 +96,11 @@ class HfSampler:
         try:
             with hide_progress_bars():
                 self._lm: Any = HFLM.create_from_arg_obj(arguments)
-        except (GapftError, MemoryError):
+        except GapftError:
             raise
         except Exception as error:  # errors about a refused config have no common class
+            if is_out_of_memory(error):
+                raise
             raise UserError(
                 f"model.args: cannot load {arguments['pretrained']!r} as a causal language model: "
                 f"{summarize_error(error)}"

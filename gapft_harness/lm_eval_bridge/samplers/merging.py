@@ -11,6 +11,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.progress_bars import hide_progress_bars
 from gapft_harness.core.records import Adapter
 from gapft_harness.lm_eval_bridge.samplers.adapter_fit import misfit_error, require_peft_folder
+from gapft_harness.lm_eval_bridge.samplers.batch_sizes import is_out_of_memory
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import summarize_error
 
 
@@ -37,6 +38,8 @@ def merge_adapter(model: Any, adapter: Adapter, pretrained: str) -> Any:
             warnings.filterwarnings("error", message=".*missing adapter keys.*")
             merged = PeftModel.from_pretrained(model, str(folder)).merge_and_unload()
     except (OSError, ValueError, RuntimeError, KeyError, UserWarning) as error:
+        if is_out_of_memory(error):  # not a fault of the adapter
+            raise
         raise misfit_error(adapter, pretrained, summarize_error(error)) from error
     return merged.eval()
 
@@ -44,8 +47,11 @@ def merge_adapter(model: Any, adapter: Adapter, pretrained: str) -> Any:
 def save_merged_weights(arguments: Mapping[str, Any], adapter: Adapter, out: Path) -> None:
     """Load a base on the CPU, merge an adapter, and save weights and config.
 
+    No tokenizer and no generation config are written; the caller copies the base's.
+
     Args:
-        arguments: the base's model arguments (``pretrained``, ``dtype``, ``revision``, …).
+        arguments: the base's model arguments, of which ``pretrained``, ``dtype``, ``revision``,
+            ``subfolder`` and ``trust_remote_code`` are used.
         adapter: the adapter.
         out: the folder to write to.
 
@@ -62,9 +68,9 @@ def save_merged_weights(arguments: Mapping[str, Any], adapter: Adapter, out: Pat
             model = AutoModelForCausalLM.from_pretrained(
                 pretrained, dtype=arguments.get("dtype") or "auto", **options
             )
-    except MemoryError:
-        raise
     except Exception as error:  # errors about a refused config have no common class
+        if is_out_of_memory(error):  # not a fault of the model
+            raise
         raise UserError(
             f"model.args: pretrained: cannot load {pretrained!r} as a causal language model "
             f"({summarize_error(error)}); expected a model folder or a hub name"

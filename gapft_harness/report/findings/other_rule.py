@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from gapft_harness.core.records import SOURCE, STATUSES
-from gapft_harness.report.reading.audits import OPENS_RIGHT, VALID, OtherRule
+from gapft_harness.report.reading.audits import OPENS_RIGHT, VALID, OtherVerdicts
 from gapft_harness.report.reading.columns import PASS
 from gapft_harness.report.reading.inputs import ReportInputs
 
@@ -46,7 +46,7 @@ class RuleAgreement:
     invalid_opening_right: int | None = None
 
 
-def count_agreements(inputs: ReportInputs, rule: OtherRule) -> list[RuleAgreement]:
+def count_agreements(inputs: ReportInputs, rule: OtherVerdicts) -> list[RuleAgreement]:
     """Count the deployment decodes of the audit on which the two rules agree and disagree.
 
     Args:

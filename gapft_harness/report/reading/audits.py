@@ -262,7 +262,7 @@ VALID, INVALID, OPENS_RIGHT = range(3)
 
 
 @dataclass(frozen=True, slots=True)
-class OtherRule:
+class OtherVerdicts:
     """The verdicts of another verifier on the deployment decodes of the audit.
 
     Attributes:

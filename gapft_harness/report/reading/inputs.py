@@ -14,7 +14,7 @@ from gapft_harness.recipe.sections import Deployment
 from gapft_harness.report.reading.audits import (
     Audit,
     DeploymentDecodes,
-    OtherRule,
+    OtherVerdicts,
     TrainedArm,
     find_deployment,
     read_arm,
@@ -113,7 +113,7 @@ class ReportInputs:
     episodes: EpisodeFacts | None = None
     parts: tuple[LoadedPart, ...] = ()
     failures: tuple[Failures, ...] = ()
-    other_rule: OtherRule | None = None
+    other_rule: OtherVerdicts | None = None
     paper: tuple[PublishedValue, ...] = ()
     texts: AuditTexts | None = None
 

@@ -1,6 +1,6 @@
-"""Compare a search's figures with those that a paper prints, as given in the recipe.
+"""Compare a search with the values that a paper prints, as given in the recipe.
 
-A wrong prompt, template or rule changes the source's figures, so a finished search is compared with
+A wrong prompt, template or rule changes the source's results, so a finished search is compared with
 the paper before anything is trained.
 """
 
@@ -29,12 +29,13 @@ DIFFERENT_SOURCE = (
 _FAR_ERRORS = 2
 
 
-class Quantity(NamedTuple):
+class QuantityDefinition(NamedTuple):
     """A quantity that a paper prints.
 
     Attributes:
         table: the table of results.json with this run's value.
-        column: its column there; of an estimate, also ``_low`` or ``_high``.
+        column: its column there; ``_low`` or ``_high`` after an estimate's column selects an end of
+            its interval.
         title: its name for people.
         is_count: whether it is a count of problems, samples, tokens or steps; else it is in
             percent.
@@ -47,49 +48,57 @@ class Quantity(NamedTuple):
 
 
 _QUANTITIES = {
-    "solved": Quantity("states", "problems", "solved", True),
-    "recovered": Quantity("recovered", "problems", "recovered", True),
-    "missed": Quantity("states", "problems", "missed", True),
-    "verified": Quantity("states", "problems", "verified", True),
-    "G_of_GU": Quantity("states", "problems", "share of G in G and U"),
-    "greedy": Quantity("curve", "rate", "greedy Pass@1"),
-    "pass": Quantity("curve", "rate", "Pass@k"),
-    "pass_at_1": Quantity("conditions", "pass_at_1", "Pass@1"),
-    "k_eq": Quantity("conditions", "K_eq", "K_eq", True),
-    "kappa_S": Quantity("decomposition", "kappa_S", "κ_S"),
-    "kappa_U": Quantity("decomposition", "kappa_U", "κ_U"),
-    "rho_G": Quantity("decomposition", "rho_G", "ρ_G"),
-    "n": Quantity("seeds", "slots", "slots n", True),
-    "exposures": Quantity("seeds", "exposures", "exposures N", True),
-    "tokens": Quantity("seeds", "tokens", "processed tokens L", True),
-    "supervised_tokens": Quantity("seeds", "supervised_tokens", "supervised tokens", True),
-    "steps": Quantity("seeds", "steps", "updates J", True),
-    "delta": Quantity("contrasts", "delta", "Pass@1"),
-    "ci95_low": Quantity("contrasts", "delta_low", "Pass@1, 95% interval from"),
-    "ci95_high": Quantity("contrasts", "delta_high", "Pass@1, 95% interval to"),
-    "S": Quantity("contrasts", "term_S", "its part on S"),
-    "U": Quantity("contrasts", "term_U", "its part on U"),
-    "G": Quantity("contrasts", "term_G", "its part on G"),
-    "changed": Quantity("replicates", "changed", "changed decisions", True),
-    "invalid": Quantity("other_rule", "invalid_share", "invalid responses"),
-    "other_rule_pass_at_1": Quantity("other_rule", "other_rule", "Pass@1 by the other rule"),
-    "other_rule_delta": Quantity("other_rule_contrasts", "other_rule", "Pass@1 by the other rule"),
-    "other_rule_ci95_low": Quantity(
+    "solved": QuantityDefinition("states", "problems", "solved", True),
+    "recovered": QuantityDefinition("recovered", "problems", "recovered", True),
+    "missed": QuantityDefinition("states", "problems", "missed", True),
+    "verified": QuantityDefinition("states", "problems", "verified", True),
+    "G_of_GU": QuantityDefinition("states", "problems", "share of G in G and U"),
+    "greedy": QuantityDefinition("curve", "rate", "greedy Pass@1"),
+    "pass": QuantityDefinition("curve", "rate", "Pass@k"),
+    "pass_at_1": QuantityDefinition("conditions", "pass_at_1", "Pass@1"),
+    "k_eq": QuantityDefinition("conditions", "K_eq", "K_eq", True),
+    "kappa_S": QuantityDefinition("decomposition", "kappa_S", "κ_S"),
+    "kappa_U": QuantityDefinition("decomposition", "kappa_U", "κ_U"),
+    "rho_G": QuantityDefinition("decomposition", "rho_G", "ρ_G"),
+    "n": QuantityDefinition("seeds", "slots", "slots n", True),
+    "exposures": QuantityDefinition("seeds", "exposures", "exposures N", True),
+    "tokens": QuantityDefinition("seeds", "tokens", "processed tokens L", True),
+    "supervised_tokens": QuantityDefinition(
+        "seeds", "supervised_tokens", "supervised tokens", True
+    ),
+    "steps": QuantityDefinition("seeds", "steps", "updates J", True),
+    "delta": QuantityDefinition("contrasts", "delta", "Pass@1"),
+    "ci95_low": QuantityDefinition("contrasts", "delta_low", "Pass@1, 95% interval from"),
+    "ci95_high": QuantityDefinition("contrasts", "delta_high", "Pass@1, 95% interval to"),
+    "S": QuantityDefinition("contrasts", "term_S", "its part on S"),
+    "U": QuantityDefinition("contrasts", "term_U", "its part on U"),
+    "G": QuantityDefinition("contrasts", "term_G", "its part on G"),
+    "changed": QuantityDefinition("replicates", "changed", "changed decisions", True),
+    "invalid": QuantityDefinition("other_rule", "invalid_share", "invalid responses"),
+    "other_rule_pass_at_1": QuantityDefinition(
+        "other_rule", "other_rule", "Pass@1 by the other rule"
+    ),
+    "other_rule_delta": QuantityDefinition(
+        "other_rule_contrasts", "other_rule", "Pass@1 by the other rule"
+    ),
+    "other_rule_ci95_low": QuantityDefinition(
         "other_rule_contrasts", "other_rule_low", "Pass@1 by the other rule, 95% interval from"
     ),
-    "other_rule_ci95_high": Quantity(
+    "other_rule_ci95_high": QuantityDefinition(
         "other_rule_contrasts", "other_rule_high", "Pass@1 by the other rule, 95% interval to"
     ),
-    "net_gain": Quantity("scope", "net_gain", "net gain"),
-    "null_S": Quantity("scope", "null_S", "null κ_S"),
-    "null_U": Quantity("scope", "null_U", "null κ_U"),
-    "flat_solved_share": Quantity("online", "flat_solved_share", "share of G in flat groups"),
+    "net_gain": QuantityDefinition("scope", "net_gain", "net gain"),
+    "null_S": QuantityDefinition("scope", "null_S", "null κ_S"),
+    "null_U": QuantityDefinition("scope", "null_U", "null κ_U"),
+    "flat_solved_share": QuantityDefinition(
+        "online", "flat_solved_share", "share of G in flat groups"
+    ),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedValue:
-    """One figure that a paper prints, with this run's value.
+    """One value that a paper prints, with this run's value.
 
     Attributes:
         table: the paper's table.
@@ -99,7 +108,7 @@ class PublishedValue:
             is 0.
         measured: this run's value; None: unknown, or not drawn.
         n: the number of problems behind a share; 0 where chance is not tested.
-        reason: the setting that makes the figure not comparable; empty: comparable.
+        reason: the setting that makes the two not comparable; empty: comparable.
     """
 
     table: str
@@ -111,7 +120,7 @@ class PublishedValue:
     reason: str = ""
 
     @property
-    def name(self) -> str:
+    def quantity_name(self) -> str:
         """The quantity without K."""
         return self.quantity.partition("@")[0]
 
@@ -121,20 +130,20 @@ class PublishedValue:
         return self.quantity.partition("@")[2]
 
     @property
-    def kind(self) -> Quantity:
+    def definition(self) -> QuantityDefinition:
         """The quantity's place in the results, and its name for people."""
-        kind = _QUANTITIES[self.name]
+        definition = _QUANTITIES[self.quantity_name]
         is_scope = bool(self.k) and self.subject not in SPLITS
-        return kind._replace(table="scope") if is_scope else kind
+        return definition._replace(table="scope") if is_scope else definition
 
     @property
     def is_count(self) -> bool:
         """Whether it is a count; else it is in percent or points."""
-        return self.kind.is_count
+        return self.definition.is_count
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """The conditions of the figure, including the source; empty for a search's figure."""
+        """The conditions that it is about, including the source; empty for a search."""
         return () if self.subject in SPLITS else tuple(self.subject.split(MINUS))
 
     @property
@@ -144,7 +153,7 @@ class PublishedValue:
 
     @property
     def digits(self) -> int:
-        """The number of printed decimals, at least one."""
+        """The decimals of the recipe's number, at least one; YAML drops trailing zeros."""
         return max(1, len(f"{self.printed}".partition(".")[2]))
 
     @property
@@ -168,11 +177,11 @@ class PublishedValue:
 
     def format_value(self, value: float) -> str:
         """Format a value of this quantity: ``3,190``, ``50.33%``."""
-        if self.name == "k_eq":
+        if self.quantity_name == "k_eq":
             return format_k(round(value))
         if self.is_count:
             return f"{value:,.0f}"
-        if self.is_difference or self.name == "net_gain":
+        if self.is_difference or self.quantity_name == "net_gain":
             return self.format_difference(value)
         return f"{value:.{self.digits}f}%"
 
@@ -184,62 +193,73 @@ class PublishedValue:
 
     @property
     def label(self) -> str:
-        """The figure's name for people: ``pool: recovered, K = 8``."""
-        return f"{self.subject}: {self.kind.title}{f', K = {self.k}' if self.k else ''}"
+        """Its name for people: ``pool: recovered, K = 8``."""
+        return f"{self.subject}: {self.definition.title}{f', K = {self.k}' if self.k else ''}"
 
 
 def parse_published(tables: Mapping[str, Mapping[str, float]]) -> list[PublishedValue]:
-    """List the printed figures of a section ``paper``, in order."""
-    figures = []
-    for table, values in tables.items():
-        for name, value in values.items():
+    """List the printed values of a section ``paper``, in order."""
+    values = []
+    for table, printed_values in tables.items():
+        for name, printed in printed_values.items():
             subject, _, quantity = name.rpartition(".")
-            figures.append(PublishedValue(table, subject, quantity, value))
-    return figures
+            values.append(PublishedValue(table, subject, quantity, printed))
+    return values
 
 
 def list_published(recipe: Mapping[str, Any]) -> list[PublishedValue]:
-    """List the printed figures in a recipe, in order, with reasons for those not comparable."""
+    """List the printed values in a recipe, in order, with reasons for those not comparable."""
     return [
-        replace(figure, reason=_find_different_setting(recipe, figure))
-        for figure in parse_published(recipe.get("paper", {}))
+        replace(published, reason=_find_different_setting(recipe, published))
+        for published in parse_published(recipe.get("paper", {}))
     ]
 
 
 def format_printed(recipe: Mapping[str, Any], quantity: str) -> dict[str, str]:
     """Format the printed values of a quantity by their subject."""
-    figures = (f for f in parse_published(recipe.get("paper", {})) if f.quantity == quantity)
-    return {figure.subject: figure.format_value(figure.printed) for figure in figures}
+    return {
+        published.subject: published.format_value(published.printed)
+        for published in parse_published(recipe.get("paper", {}))
+        if published.quantity == quantity
+    }
 
 
-def _find_different_setting(recipe: Mapping[str, Any], figure: PublishedValue) -> str:
-    """Find the setting by which a split's problems or samples differ from the paper's."""
+def _find_different_setting(recipe: Mapping[str, Any], published: PublishedValue) -> str:
+    """Find the setting by which the problems or samples differ from the paper's.
+
+    A value of conditions depends on both splits. The paper does not say where its calibration
+    problems come from; its counts are those of the whole pool.
+    """
     calibration = recipe["experiments"].get("scaling", {}).get("calibration")
     k = recipe["search"]["k"]
-    if recipe["data"].get(f"{figure.subject}_limit"):
-        return f"data.{figure.subject}_limit selects other problems"
-    if figure.subject == "pool" and isinstance(calibration, int):
+    for split in SPLITS if published.conditions else (published.subject,):
+        if recipe["data"].get(f"{split}_limit"):
+            return f"data.{split}_limit selects other problems"
+    if published.subject == "pool" and isinstance(calibration, int):
         return f"experiments.scaling.calibration: {calibration} selects other problems"
-    return f"search.k is {k}" if figure.k and int(figure.k) > k else ""
+    return f"search.k is {k}" if published.k and int(published.k) > k else ""
 
 
 def measure_search(run_path: Path, recipe: Mapping[str, Any], split: str) -> list[PublishedValue]:
-    """Return a split's printed figures with the values of its search."""
-    figures = [figure for figure in list_published(recipe) if figure.subject == split]
-    if all(figure.reason for figure in figures):
-        return figures
+    """Return a split's printed values with those of its search."""
+    values = [published for published in list_published(recipe) if published.subject == split]
+    if all(published.reason for published in values):
+        return values
     verdicts = read_verdicts(run_path / layout.responses_path(split), recipe["search"]["k"])
-    return [value if value.reason else _measure(value, verdicts) for value in figures]
+    return [
+        published if published.reason else _measure(published, verdicts) for published in values
+    ]
 
 
-def _measure(figure: PublishedValue, verdicts: Verdicts) -> PublishedValue:
-    """Return a figure with its value in these verdicts, from at most the drawn samples."""
-    k = int(figure.k or verdicts.k)
-    sizes, n = verdicts.select_samples(0, k).sizes, len(verdicts.passing)
-    if figure.name == "G_of_GU":
+def _measure(published: PublishedValue, verdicts: Verdicts) -> PublishedValue:
+    """Add the value in these verdicts, from at most the drawn samples."""
+    k = int(published.k or verdicts.k)
+    sizes = verdicts.select_samples(0, k).sizes
+    n = len(verdicts.passing)
+    if published.quantity_name == "G_of_GU":
         n = sizes["G"] + sizes["U"]
         measured_share = 100 * sizes["G"] / n if n else None
-        return replace(figure, measured=measured_share, n=n)
+        return replace(published, measured=measured_share, n=n)
     measured = {
         "solved": sizes["G"],
         "recovered": sizes["S"],
@@ -247,21 +267,24 @@ def _measure(figure: PublishedValue, verdicts: Verdicts) -> PublishedValue:
         "verified": sizes["G"] + sizes["S"],
         "greedy": float(100 * verdicts.pass_at_1),
         "pass": 100 * float(verdicts.compute_pass_at(k)),
-    }[figure.name]
-    return replace(figure, measured=float(measured), n=n)
+    }[published.quantity_name]
+    return replace(published, measured=float(measured), n=n)
 
 
-def describe_differences(figures: Sequence[PublishedValue]) -> Iterator[str]:
-    """Yield a line for each figure, and a warning where a figure is far off."""
-    yield from (f"{figure.label}: {_describe_difference(figure)}" for figure in figures)
-    if any(figure.is_far for figure in figures):
+def describe_differences(values: Sequence[PublishedValue]) -> Iterator[str]:
+    """Yield a line for each value, and a warning where one is far off."""
+    yield from (f"{published.label}: {_describe_difference(published)}" for published in values)
+    if any(published.is_far for published in values):
         yield f"warning: {DIFFERENT_SOURCE}"
 
 
-def _describe_difference(figure: PublishedValue) -> str:
-    in_paper = f"{figure.format_value(figure.printed)} in the paper ({figure.table})"
-    if figure.measured is None:
-        why = f", {figure.reason}" if figure.reason else ""
+def _describe_difference(published: PublishedValue) -> str:
+    printed = published.format_value(published.printed)
+    in_paper = f"{printed} in the paper ({published.table})"
+    if published.measured is None:
+        why = f", {published.reason}" if published.reason else ""
         return f"{in_paper}; not comparable with this run{why}"
-    off = f"; OFF by {figure.standard_errors:.1f} standard errors" if figure.is_far else ""
-    return f"{figure.format_value(figure.measured)} in this run, {in_paper}{off}"
+    measured = published.format_value(published.measured)
+    errors = published.standard_errors
+    off = f"; OFF by {errors:.1f} standard errors" if published.is_far else ""
+    return f"{measured} in this run, {in_paper}{off}"

@@ -11,7 +11,7 @@ from gapft_harness.presentation.content import Column, Section, Table, add_hidde
 from gapft_harness.report.findings.computation import Findings
 from gapft_harness.report.findings.other_rule import count_agreements
 from gapft_harness.report.names import condition_name, name_source
-from gapft_harness.report.reading.audits import OtherRule
+from gapft_harness.report.reading.audits import OtherVerdicts
 from gapft_harness.report.reading.inputs import ReportInputs
 
 _TITLE = "Would another rule decide differently?"
@@ -37,7 +37,7 @@ _ANSWER_COLUMNS = (
 )
 
 
-def build_other_rule(inputs: ReportInputs, findings: Findings, rule: OtherRule) -> Section:
+def build_other_rule(inputs: ReportInputs, findings: Findings, rule: OtherVerdicts) -> Section:
     """Build the section: models and contrasts under both rules, or the reason for its absence."""
     agreements = [] if rule.reason else count_agreements(inputs, rule)
     if not agreements:

@@ -1,4 +1,4 @@
-"""Comparison with the paper: the figures that a paper prints, as given in the recipe."""
+"""Comparison with the paper: the values that it prints, as given in the recipe."""
 
 from __future__ import annotations
 
@@ -40,86 +40,92 @@ _COLUMNS = (
 def measure_conditions(
     recipe: Mapping[str, Any], tables: Sequence[Table], conditions: Sequence[str]
 ) -> list[PublishedValue]:
-    """List a recipe's printed figures of conditions, with their values in the report's tables.
+    """List a recipe's printed values of conditions, with those of the report's tables.
 
     Args:
         recipe: the recipe.
         tables: the tables of all sections.
-        conditions: the conditions of the report; figures of other conditions are left out.
+        conditions: the conditions of the report; values of other conditions are left out.
     """
-    figures = [
-        figure
-        for figure in list_published(recipe)
-        if figure.conditions and {*figure.conditions} <= {SOURCE, *conditions}
+    return [
+        published
+        if published.reason
+        else replace(published, measured=_find_value(published, tables))
+        for published in list_published(recipe)
+        if published.conditions and {*published.conditions} <= {SOURCE, *conditions}
     ]
-    return [replace(figure, measured=_find_value(figure, tables)) for figure in figures]
 
 
-def build_paper(figures: Sequence[PublishedValue]) -> Section:
+def build_paper(values: Sequence[PublishedValue]) -> Section:
     """Build the section, with a warning where the source differs from the paper's."""
-    warnings = [DIFFERENT_SOURCE] if any(figure.is_far for figure in figures) else []
-    table = Table("paper", _COLUMNS, list(map(_build_row, figures)), _NOTE)
+    warnings = [DIFFERENT_SOURCE] if any(published.is_far for published in values) else []
+    table = Table("paper", _COLUMNS, list(map(_build_row, values)), _NOTE)
     return Section("Comparison with the paper", tables=[table], warnings=warnings)
 
 
-def _build_row(figure: PublishedValue) -> Row:
-    subject = " \N{MINUS SIGN} ".join(map(condition_name, figure.conditions)) or figure.subject
+def _build_row(published: PublishedValue) -> Row:
+    subject = (
+        " \N{MINUS SIGN} ".join(map(condition_name, published.conditions)) or published.subject
+    )
     row = {
-        "label": f"{subject}: {figure.label.partition(': ')[2]}",
-        "of": figure.subject,
-        "figure": figure.quantity,
-        "source": figure.table,
-        "paper": figure.printed,
-        "here": figure.measured,
-        "printed": figure.format_value(figure.printed),
+        "label": f"{subject}: {published.label.partition(': ')[2]}",
+        "of": published.subject,
+        "figure": published.quantity,
+        "source": published.table,
+        "paper": published.printed,
+        "here": published.measured,
+        "printed": published.format_value(published.printed),
         "measured": None,
         "difference": None,
-        "standard_errors": figure.standard_errors,
+        "standard_errors": published.standard_errors,
         "off": None,
     }
-    if figure.measured is not None:
-        row["measured"] = figure.format_value(figure.measured)
-        row["difference"] = figure.format_difference(figure.measured - figure.printed)
-    if figure.standard_errors is not None:
-        row["off"] = f"{figure.standard_errors:.1f}"
+    if published.measured is not None:
+        row["measured"] = published.format_value(published.measured)
+        row["difference"] = published.format_difference(published.measured - published.printed)
+    if published.standard_errors is not None:
+        row["off"] = f"{published.standard_errors:.1f}"
     return row
 
 
-def _find_value(figure: PublishedValue, tables: Sequence[Table]) -> float | None:
-    """Find a figure's value in tables; of several seeds the mean; None: they do not have it."""
+def _find_value(published: PublishedValue, tables: Sequence[Table]) -> float | None:
+    """Find a quantity's value in tables; of several seeds the mean; None: they do not have it."""
     values = [
         value
         for table in tables
-        if table.name == figure.kind.table or table.name.startswith(f"{figure.kind.table}_")
+        if table.name == published.definition.table
+        or table.name.startswith(f"{published.definition.table}_")
         for row in table.rows
-        if (value := _read_value(figure, row)) is not None
+        if (value := _read_value(published, row)) is not None
     ]
     if not values:
         return None
-    return fmean(values) if figure.is_count else 100 * fmean(values)
+    return fmean(values) if published.is_count else 100 * fmean(values)
 
 
-def _read_value(figure: PublishedValue, row: Row) -> float | None:
-    """Read a figure's value in a row; None: the row has a different subject, or no value."""
+def _read_value(published: PublishedValue, row: Row) -> float | None:
+    """Read a quantity's value in a row; None: the row has a different subject, or no value."""
     names = list(_list_conditions(row))
-    if figure.k and str(row.get("K")) != figure.k:
+    if published.k and str(row.get("K")) != published.k:
         return None
-    if {*names} != {*figure.conditions}:
+    if {*names} != {*published.conditions}:
         return None
-    column, _, end = figure.kind.column.rpartition("_")
+    column, _, end = published.definition.column.rpartition("_")
     if end in ("low", "high"):
         estimate = row.get(column)
     else:
-        estimate, end = row.get(figure.kind.column), "value"
+        estimate, end = row.get(published.definition.column), "value"
     if estimate is None:
         return None
     if isinstance(estimate, Estimate):
-        estimate = estimate if names == list(figure.conditions) else -estimate
+        estimate = estimate if names == list(published.conditions) else -estimate
         return float(getattr(estimate, end))
-    if figure.name == "k_eq":
+    if published.quantity_name == "k_eq":
         return 0.0 if estimate == "<1" else float(estimate)
     return (
-        float(estimate) if names == list(figure.conditions) or figure.is_count else -float(estimate)
+        float(estimate)
+        if names == list(published.conditions) or published.is_count
+        else -float(estimate)
     )
 
 

@@ -1,7 +1,8 @@
-"""Support ``open("/dev/stdin")`` and similar names without ``/dev``, by copying descriptors.
+"""Support ``open("/dev/stdin")``, ``/dev/fd/N`` and ``/proc/self/fd/N`` without ``/dev``.
 
-Linux provides these names through ``/proc``, which programs cannot see. The copied descriptor
-behaves like a pipe outside: data that was read is gone, and data that was written stays.
+Linux provides these names through ``/proc``, which programs cannot see, so descriptors are copied.
+A copy shares the position of the original, as a pipe does outside the sandbox: a second open does
+not read from the start, and opening for writing does not truncate.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-#: Names that must exist, since programs may check for them.
+#: Names that must exist, since programs may check for them; in the order of their descriptors.
 NAMES = ("/dev/stdin", "/dev/stdout", "/dev/stderr")
 
 _NUMBERED = re.compile(r"/(?:dev|proc/self)/fd/([0-9]{1,4})")
@@ -22,8 +23,8 @@ _NUMBERED = re.compile(r"/(?:dev|proc/self)/fd/([0-9]{1,4})")
 
 def patch_open() -> None:
     """Make ``open`` and ``os.open`` support the names. Called once, in the worker."""
-    builtins.open = io.open = _PatchedOpen(io.open, _open_with_opener)
-    os.open = _PatchedOpen(os.open, _copy_descriptor)  # type: ignore[assignment]
+    builtins.open = io.open = _PatchedOpen(io.open, "file", _open_with_opener)
+    os.open = _PatchedOpen(os.open, "path", _copy_descriptor)
     os.supports_dir_fd.add(os.open)
 
 
@@ -33,15 +34,23 @@ class _PatchedOpen:
     It is not a Python function, which would become a method as an attribute of a class.
     """
 
-    def __init__(self, original: Callable[..., Any], open_descriptor: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        original: Callable[..., Any],
+        parameter: str,
+        open_descriptor: Callable[..., Any],
+    ) -> None:
         functools.update_wrapper(self, original)
-        self._plain, self._named = original, open_descriptor
+        self._original = original
+        self._parameter = parameter  # the name of the first parameter
+        self._open_descriptor = open_descriptor
 
-    def __call__(self, file: Any, *args: Any, **settings: Any) -> Any:
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        file = args[0] if args else options.get(self._parameter)
         descriptor = None if isinstance(file, int) else _find_descriptor(file)
         if descriptor is None:
-            return self._plain(file, *args, **settings)
-        return self._named(self._plain, descriptor, file, *args, **settings)
+            return self._original(*args, **options)
+        return self._open_descriptor(self._original, descriptor, *args, **options)
 
 
 def _find_descriptor(file: Any) -> int | None:
@@ -56,14 +65,12 @@ def _find_descriptor(file: Any) -> int | None:
 
 
 def _open_with_opener(
-    original: Callable[..., Any], descriptor: int, file: Any, *args: Any, **settings: Any
+    original: Callable[..., Any], descriptor: int, *args: Any, **options: Any
 ) -> Any:
-    if len(args) < 7:  # otherwise the program passed its own opener
-        settings.setdefault("opener", lambda *_: os.dup(descriptor))
-    return original(file, *args, **settings)
+    if len(args) < 8:  # otherwise the program passed its own opener
+        options.setdefault("opener", lambda *_: os.dup(descriptor))
+    return original(*args, **options)
 
 
-def _copy_descriptor(
-    original: Callable[..., Any], descriptor: int, *_: Any, **settings: Any
-) -> int:
+def _copy_descriptor(original: Callable[..., Any], descriptor: int, *_: Any, **options: Any) -> int:
     return os.dup(descriptor)

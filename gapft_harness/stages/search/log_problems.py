@@ -40,11 +40,11 @@ class ProblemIndex:
         kind, value = row.key
         if kind not in self._index:
             self._index[kind] = self._build_index(kind)
-        key = self._hash_document(value, 0, row.place) if kind == "doc" else value
+        key = self._hash_document(value, 0, row.location) if kind == "doc" else value
         matches = self._index[kind].get(key, [])
         if len(matches) > 1:
             raise UserError(
-                f"{row.place}: {len(matches)} problems of the {self._split} have this {kind} "
+                f"{row.location}: {len(matches)} problems of the {self._split} have this {kind} "
                 f"({matches[0].id}, {matches[1].id}); use plain JSON lines with the problem's id"
             )
         return matches[0] if matches else None
@@ -61,7 +61,7 @@ class ProblemIndex:
                 "fields)"
             )
         return UserError(
-            f"{row.place}: the task's {self._split} has no problem with this {kind}{details}. "
+            f"{row.location}: the task's {self._split} has no problem with this {kind}{details}. "
             "Check the split and the limits of the task, or leave such responses out "
             "(search.responses.ignore_unknown)"
         )
@@ -73,25 +73,25 @@ class ProblemIndex:
             if kind == "doc":
                 # lm_eval's logs write values without a JSON type in the same way
                 document = json.loads(json.dumps(dict(problem.document), default=str))
-                place = f"search.responses.on: problem {problem.id} of the task"
-                key = self._hash_document(document, 1, place)
+                location = f"search.responses.on: problem {problem.id} of the task"
+                key = self._hash_document(document, 1, location)
             index.setdefault(key, []).append(problem)
         return index
 
-    def _hash_document(self, document: dict[str, Any], side: int, place: str) -> bytes:
+    def _hash_document(self, document: dict[str, Any], side: int, location: str) -> bytes:
         """Hash the identifying fields of a document of a row (side 0) or of the task (side 1)."""
         if self._on:
-            values = {pair[1]: find_field(document, pair[side], place) for pair in self._on}
+            values = {pair[1]: find_field(document, pair[side], location) for pair in self._on}
         else:
             values = {name: document.get(name) for name in self._fields}
         return hash_value(values)
 
 
-class ResponsePlaces:
-    """The place of each problem's responses, file and line, by index."""
+class ResponseLocations:
+    """The location of each problem's responses, file and line, by index."""
 
     def __init__(self) -> None:
-        self._places: dict[str, dict[int, str]] = {}
+        self._locations: dict[str, dict[int, str]] = {}
 
     def add(self, problem: Problem, index: int, row: LoggedResponse) -> None:
         """Add one response.
@@ -99,14 +99,14 @@ class ResponsePlaces:
         Raises:
             UserError: the response was already added.
         """
-        places = self._places.setdefault(problem.id, {})
-        if index in places:
+        locations = self._locations.setdefault(problem.id, {})
+        if index in locations:
             response_name = "greedy response" if index == GREEDY else f"sample {index}"
             raise UserError(
-                f"{row.place}: found the {response_name} of problem {problem.id} again, first in "
-                f"{places[index]}; expected every response once"
+                f"{row.location}: found the {response_name} of problem {problem.id} again, first "
+                f"in {locations[index]}; expected every response once"
             )
-        places[index] = row.place
+        locations[index] = row.location
 
     def count_samples(self, problems: Sequence[Problem], earlier_samples: int, files: str) -> int:
         """Count the samples of each problem after the first ``earlier_samples`` ones.
@@ -117,13 +117,13 @@ class ResponsePlaces:
         by_count: dict[int, tuple[str, str]] = {}
         missing_ids = []
         for problem in problems:
-            places = self._places.get(problem.id, {})
-            indices = sorted(index for index in places if index >= earlier_samples)
+            locations = self._locations.get(problem.id, {})
+            indices = sorted(index for index in locations if index >= earlier_samples)
             if not indices:
                 missing_ids.append(problem.id)
                 continue
-            last, expected = places[indices[-1]], range(earlier_samples, indices[-1] + 1)
-            if gaps := [index for index in expected if index not in places]:
+            last, expected = locations[indices[-1]], range(earlier_samples, indices[-1] + 1)
+            if gaps := [index for index in expected if index not in locations]:
                 raise UserError(
                     f"{files}: sample {gaps[0]} of problem {problem.id} is missing, but sample "
                     f"{indices[-1]} exists ({last}); expected all numbers from 0"
@@ -147,7 +147,7 @@ class ResponsePlaces:
             UserError: a problem has none.
         """
         missing_ids = [
-            problem.id for problem in problems if GREEDY not in self._places.get(problem.id, ())
+            problem.id for problem in problems if GREEDY not in self._locations.get(problem.id, ())
         ]
         if len(missing_ids) == len(problems):
             raise UserError(

@@ -38,7 +38,7 @@ class LoggedResponse:
 
     Attributes:
         line: its line in the log, from 1.
-        place: file and line, for messages.
+        location: file and line, for messages.
         key: identifies its problem.
         index: ``GREEDY``, or a sample's number; in a format without numbers, the number within the
             log.
@@ -50,7 +50,7 @@ class LoggedResponse:
     """
 
     line: int
-    place: str
+    location: str
     key: Key
     index: int
     text: str
@@ -86,14 +86,16 @@ def read_responses(log: Log, choice: LogResponses, greedy: bool) -> Iterator[Log
             for sample in group
             if is_numbered(log) or filter_name is None or filter_name in list_filters(sample)
         ]
-        place = log.name_entry(line)
+        location = log.name_entry(line)
         if greedy and len(samples) > 1:
             raise UserError(
-                f"{place}: found {len(samples)} responses to one document; expected one in a log "
-                "of greedy decodes"
+                f"{location}: found {len(samples)} responses to one document; expected one in a "
+                "log of greedy decodes"
             )
         for number, sample in enumerate(samples):
-            yield _build_response(log, sample, number, len(samples), place, metric, choice, greedy)
+            yield _build_response(
+                log, sample, number, len(samples), location, metric, choice, greedy
+            )
 
 
 def _choose_metric(
@@ -113,19 +115,20 @@ def _build_response(
     sample: Sample,
     number: int,
     count: int,
-    place: str,
+    location: str,
     metric: Metric | None,
     choice: LogResponses,
     greedy: bool,
 ) -> LoggedResponse:
     if sample.text is None:
         raise UserError(
-            f"{place}: {sample.reason or 'has no text of a response; expected a generation task'}"
+            f"{location}: "
+            f"{sample.reason or 'has no text of a response; expected a generation task'}"
         )
     passed, source, rule = None, "", dict[str, str]()
     if metric is not None:
         filters = list_filters(sample) if is_numbered(log) else [metric.filter]
-        passed = _read_verdict(sample, name_score(metric.metric, filters[0]), place, count)
+        passed = _read_verdict(sample, name_score(metric.metric, filters[0]), location, count)
         source = f"{metric.metric} under filter {metric.filter}"
         rule = {"filter": metric.filter, "metric": metric.metric}
         if metric.metric == VERDICT:
@@ -137,7 +140,7 @@ def _build_response(
     index = sample.index if is_numbered(log) or sample.index != GREEDY else number
     return LoggedResponse(
         sample.line,
-        place,
+        location,
         _find_key(log, sample, choice),
         GREEDY if greedy and not is_numbered(log) else index,
         replace_text_surrogates(sample.text),
@@ -158,7 +161,7 @@ def _find_key(log: Log, sample: Sample, choice: LogResponses) -> Key:
     return "doc", dict(sample.problem)
 
 
-def _read_verdict(sample: Sample, key: str, place: str, count: int) -> bool | None:
+def _read_verdict(sample: Sample, key: str, location: str, count: int) -> bool | None:
     """Read whether a response passed; None if the log does not tell.
 
     Raises:
@@ -171,12 +174,12 @@ def _read_verdict(sample: Sample, key: str, place: str, count: int) -> bool | No
     if count > 1 and (value is None or value not in (0, 1)):
         rate = "" if value is None else f" of {value:.3g}"
         raise UserError(
-            f"{place}: {count} responses, and {metric}{rate} does not say which of them passed; "
+            f"{location}: {count} responses, and {metric}{rate} does not say which of them passed; "
             f"{_REMEDY}"
         )
     if not isinstance(value, bool | int | float) or value not in (0, 1):
         raise UserError(
-            f"{place}: {metric} is {json.dumps(value, default=str)[:60]}; expected a verdict, 0 or "
-            f"1 (false or true); {_REMEDY}"
+            f"{location}: {metric} is {json.dumps(value, default=str)[:60]}; expected a verdict, 0 "
+            f"or 1 (false or true); {_REMEDY}"
         )
     return bool(value)

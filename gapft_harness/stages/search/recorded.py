@@ -19,7 +19,7 @@ from gapft_harness.outcomes.logs import Log, open_log
 from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
 from gapft_harness.recipe.sections import LogResponses
 from gapft_harness.run_directory.recorded import ImportFacts
-from gapft_harness.stages.search.log_problems import ProblemIndex, ResponsePlaces
+from gapft_harness.stages.search.log_problems import ProblemIndex, ResponseLocations
 from gapft_harness.stages.search.log_responses import LoggedResponse, is_numbered, read_responses
 
 #: The sampler that replays responses.
@@ -86,20 +86,20 @@ def record_responses(
     Raises:
         UserError: a log is damaged, given twice or changed while it was read, or the logs do not
             have one greedy response and the same number of samples, at least K, for each problem;
-            the message has file and line. Or the task decodes in episodes, or executes greedy
-            responses repeatedly.
+            the message has file and line.
+        UserError: the task decodes in episodes, or executes greedy responses repeatedly.
     """
     choice = recipe.search.responses
     assert choice is not None
     _require_single(task, choice)
-    gathering = Gathering(choice, problems, split, recipe.search.k, plugin_files)
-    replace_file(path, partial(_write_lines, gathering))
-    return {"imported": gathering.build_facts(), "warnings": gathering.list_warnings()}
+    log_import = LogImport(choice, problems, split, recipe.search.k, plugin_files)
+    replace_file(path, partial(_write_lines, log_import))
+    return {"imported": log_import.build_facts(), "warnings": log_import.list_warnings()}
 
 
-def _write_lines(gathering: Gathering, path: Path) -> None:
+def _write_lines(log_import: LogImport, path: Path) -> None:
     with path.open("w", encoding="utf-8") as file:
-        gathering.write(file)
+        log_import.write(file)
 
 
 def _require_single(task: Mapping[str, Any], choice: LogResponses) -> None:
@@ -123,7 +123,7 @@ def _require_single(task: Mapping[str, Any], choice: LogResponses) -> None:
 
 
 @dataclass(slots=True)
-class Gathering:
+class LogImport:
     """The responses of a split's logs.
 
     Attributes:
@@ -135,10 +135,11 @@ class Gathering:
         formats: the format of each log that was read.
         hashes: the hash of each log, the same before and after reading.
         response_count: the number of responses taken.
-        samples: the number of samples of each problem in the logs.
+        samples: the samples of each problem in the logs that were read so far.
         left_out: responses whose problem is not in the split.
         verdict_sources: the sources of verdicts in the logs.
-        rules: values that must be equal in all rows, by kind, with the place of the first.
+        verdict_rules: the filter and the metric of the verdicts, which must be equal in all rows,
+            each with the line where it was first found.
     """
 
     choice: LogResponses
@@ -152,7 +153,7 @@ class Gathering:
     samples: int = 0
     left_out: int = 0
     verdict_sources: dict[str, None] = field(default_factory=dict)
-    rules: dict[str, tuple[str, str]] = field(default_factory=dict)
+    verdict_rules: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     @property
     def paths(self) -> list[str]:
@@ -171,38 +172,41 @@ class Gathering:
             UserError: as for ``record_responses``.
         """
         paths = self.paths
+        all_paths = ", ".join(paths)
         self.hashes = _hash_logs(paths)
+        # logs of samples in one format
         logs = [open_log(Path(path), self.plugin_files) for path in paths]
-        all_paths, seen = ", ".join(paths), ResponsePlaces()
-        numbered = {is_numbered(log) for log in logs[bool(self.greedy_path) :]}
-        if self.choice.filter is not None and numbered == {True}:
+        sample_logs = logs[1:] if self.greedy_path else logs
+        are_numbered = {is_numbered(log) for log in sample_logs}
+        if self.choice.filter is not None and are_numbered == {True}:
             raise UserError(
                 f"{all_paths}: remove search.responses.filter; it applies only to logs of lm_eval"
             )
-        if len(numbered) > 1:
+        if len(are_numbered) > 1:
             raise UserError(
                 f"{all_paths}: cannot use plain JSON lines together with another format; give "
                 "logs of one format"
             )
+        # write the responses; plain JSON lines number their samples over all files
+        locations = ResponseLocations()
         for path, log in zip(paths, logs, strict=True):
             self.formats[path] = log.kind
-            for line in self._build_lines(path, log, seen):
+            for line in self._build_lines(path, log, locations):
                 file.write(json.dumps(line, ensure_ascii=True) + "\n")
                 self.response_count += 1
             if path != self.greedy_path and not is_numbered(log):
-                self.samples += seen.count_samples(self.problems, self.samples, path)
-        if True in numbered:
-            self.samples = seen.count_samples(self.problems, 0, all_paths)
-        seen.require_greedy(self.problems, all_paths)
+                self.samples += locations.count_samples(self.problems, self.samples, path)
+        if True in are_numbered:
+            self.samples = locations.count_samples(self.problems, 0, all_paths)
+        # every problem has its responses, and no log changed meanwhile
+        locations.require_greedy(self.problems, all_paths)
         if self.samples < self.k:
+            remedy = "give more logs"
+            if self.samples:
+                remedy = f"use fewer samples: --set search.k={self.samples}"
             raise UserError(
                 f"{all_paths}: found {self.samples} samples of each problem, but search.k is "
-                f"{self.k}; "
-                + (
-                    f"use fewer samples: --set search.k={self.samples}"
-                    if self.samples
-                    else "give more logs"
-                )
+                f"{self.k}; {remedy}"
             )
         if _hash_logs(paths) != self.hashes:
             raise UserError(f"{all_paths}: changed while they were read; run the command again")
@@ -232,8 +236,9 @@ class Gathering:
         """List the report's warnings on the logs."""
         files = ", ".join(self.formats)
         warnings = [
-            f"responses are those of {files}: their model and sampling settings are those of the "
-            "recipe, which cannot be checked; token ids are those of its tokenizer"
+            f"responses were read from {files}; the report assumes that they were sampled from the "
+            "recipe's model with its settings, which cannot be checked; token ids were computed "
+            "with the tokenizer of the recipe's model"
         ]
         if not self.choice.judge:
             warnings.append(
@@ -251,16 +256,23 @@ class Gathering:
             )
         return warnings
 
-    def _build_lines(self, path: str, log: Log, seen: ResponsePlaces) -> Iterator[dict[str, Any]]:
-        """Yield the lines of the needed responses of one log."""
+    def _build_lines(
+        self, path: str, log: Log, locations: ResponseLocations
+    ) -> Iterator[dict[str, Any]]:
+        """Check every response of a log, and record where it is and who judged it.
+
+        Yields:
+            The lines of greedy responses and of the first K samples.
+        """
         greedy = path == self.greedy_path
         known_problems = ProblemIndex(self.problems, self.split, self.choice.list_joined_fields())
         earlier_samples = 0 if is_numbered(log) else self.samples
         for row in read_responses(log, self.choice, greedy):
             if self.choice.on and row.key[0] != "doc":
                 raise UserError(
-                    f"{row.place}: identifies its problem by {row.key[0]}, but search.responses.on "
-                    "joins by fields of doc; remove the key, or add doc to the rows"
+                    f"{row.location}: identifies its problem by {row.key[0]}, but "
+                    "search.responses.on joins by fields of doc; remove the key, or add doc to the "
+                    "rows"
                 )
             problem = known_problems.find(row)
             if problem is None:
@@ -270,13 +282,13 @@ class Gathering:
                 continue
             if greedy and row.index != GREEDY:
                 raise UserError(
-                    f"{row.place}: found sample {row.index}; expected only greedy responses in the "
-                    "log of search.responses.greedy"
+                    f"{row.location}: found sample {row.index}; expected only greedy responses in "
+                    "the log of search.responses.greedy"
                 )
             index = row.index if row.index == GREEDY else earlier_samples + row.index
-            seen.add(problem, index, row)
+            locations.add(problem, index, row)
             self._check_verdict(row)
-            if index < self.k:
+            if index == GREEDY or index < self.k:
                 line = {
                     "id": problem.id,
                     "index": "greedy" if index == GREEDY else index,
@@ -290,24 +302,24 @@ class Gathering:
             return
         if row.passed is None:
             raise UserError(
-                f"{row.place}: the response has no verdict; expected 0 or 1 in the format's field "
-                "(docs/run-directory.md); name another field (search.responses.metric), or have "
-                "the task's verifier judge all responses (search.responses.judge)"
+                f"{row.location}: the response has no verdict; expected 0 or 1 in the format's "
+                "field (docs/run-directory.md); name another field (search.responses.metric), or "
+                "have the task's verifier judge all responses (search.responses.judge)"
             )
         if row.finish_reason == CONTEXT_EXCEEDED and row.passed:
             raise UserError(
-                f"{row.place}: the response passed, but was not generated "
+                f"{row.location}: the response passed, but was not generated "
                 f"({CONTEXT_EXCEEDED}); expected 0"
             )
         self.verdict_sources[row.verdict_source] = None
         for kind, value in row.rule.items():
-            first_value, place = self.rules.setdefault(kind, (value, row.place))
+            first_value, first_location = self.verdict_rules.setdefault(kind, (value, row.location))
             if first_value != value:
                 raise UserError(
-                    f"{row.place}: its verdict comes from {kind} {value!r}, but that of {place} "
-                    f"from {first_value!r}, so the same text could pass and fail; choose one for "
-                    f"all logs (search.responses.{kind}), or have the task's verifier judge "
-                    "(search.responses.judge)"
+                    f"{row.location}: its verdict comes from {kind} {value!r}, but that of "
+                    f"{first_location} from {first_value!r}, so the same text could pass and fail; "
+                    f"choose one for all logs (search.responses.{kind}), or have the task's "
+                    "verifier judge (search.responses.judge)"
                 )
 
 

@@ -49,7 +49,7 @@ def list_reward_warnings(recipe: Recipe, task: Mapping[str, Any], plugins: Plugi
     ]
     if not permissive_conditions:
         return []
-    rule = plugins.find_other_rule(name, params)
+    rule = plugins.find_other_verifier(name, params)
     if rule is None or not rule.permissive:
         raise UserError(
             f"training.grpo.reward of {', '.join(permissive_conditions)} is permissive, but the "

@@ -143,7 +143,7 @@ class TrainingSteps:
         """List the task's verifier and its permissive rule, if it has one, with parameters."""
         name, params = self.task["verifier"], self.task["verifier_params"]
         rules = [(name, params)]
-        other = self.plugins.find_other_rule(name, params)
+        other = self.plugins.find_other_verifier(name, params)
         if other is not None and other.permissive:
             rules.append((other.name, dict(other.params)))
         return rules

@@ -28,7 +28,7 @@ def check_report(run: RunDirectory, plugins: Plugins, findings: Differences) -> 
         findings.differences.append(
             f"{layout.REPORT}: was changed after it was written (its hash differs from {RECORDS})"
         )
-    elif hash_report_inputs(run) != facts["made_from"]:
+    elif hash_report_inputs(run) != facts["inputs_hash"]:
         findings.missing.append("the report is not made from what the run has now")
     elif not findings.differences:
         findings.collect(f"{RECORDS}, report", lambda: _compare_files(run, plugins))
