@@ -10,8 +10,10 @@ import yaml
 from transformers import AutoTokenizer
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import GREEDY, Decoding, Problem
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.hooks.protocols import SamplerSettings
+from gapft_harness.hooks.protocols import Request, SamplerSettings
+from gapft_harness.hooks.registration import SamplerTraits
 from tests.kit.command import succeed
 from tests.kit.letters import prepare_letters_run
 from tests.kit.tiny_models import CHAT_TEMPLATE, write_byte_llama
@@ -63,6 +65,45 @@ def test_gap_and_dry_run_apply_template(folder: Path) -> None:
     assert read_stored_setting(folder / "gap") is True
     dry = succeed("run", "recipe.yaml", *ASKED, "--dry-run", "--run-dir", "dry", cwd=folder).stdout
     assert "chat_template: true" in dry
+
+
+CLOCK_TEMPLATE = "{{ strftime_now('%d %H') }}:" + CHAT_TEMPLATE
+
+
+@pytest.mark.parametrize("backend", ["hf", "vllm"])
+def test_template_writes_the_recipes_time(tmp_path: Path, backend: str) -> None:
+    """A template that writes the current time is refused: see test_refused_early.py."""
+    model = write_byte_llama(tmp_path / "m", chat_template=CLOCK_TEMPLATE)
+    count_tokens = (
+        load_plugins().get("sampler", backend).require_traits(SamplerTraits).prompt_lengths
+    )
+    assert count_tokens is not None
+
+    def count(**more: str) -> list[int]:
+        args = {"pretrained": str(model), "chat_template_args": more}
+        settings = SamplerSettings(backend, args, chat_template=True)
+        return [*(count_tokens(settings, [Problem("a", "Spell.", "gold", {})]) or ())]
+
+    assert count(strftime_now="2026-01-31T12:00") == [len("31 12:B<user>Spell.\n<assistant>")]
+    with pytest.raises(UserError, match="writes the current time"):
+        count()
+    with pytest.raises(UserError, match="found 'noon'; expected a date or a time"):
+        count(strftime_now="noon")
+
+
+def test_hf_renders_the_recipes_time(tmp_path: Path) -> None:
+    model = write_byte_llama(tmp_path / "m", chat_template=CLOCK_TEMPLATE)
+    args = {
+        "pretrained": str(model),
+        "dtype": "float32",
+        "chat_template_args": {"strftime_now": "2026-01-31T12:00"},
+    }
+    sampler = load_plugins().create_sampler(SamplerSettings("hf", args, chat_template=True), None)
+    request = Request("a", "Spell.", (GREEDY,), (0,))
+    (generated,) = sampler.generate([request], Decoding(False, 1, ()), lambda *_: None)
+    prompt = AutoTokenizer.from_pretrained(model).decode(generated.prompt_ids)
+    assert prompt == "31 12:<s><user>Spell.\n<assistant>"
+    sampler.close()
 
 
 def test_default_depends_on_backend(folder: Path) -> None:

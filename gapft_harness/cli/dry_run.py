@@ -12,6 +12,7 @@ import yaml
 
 from gapft_harness.cli.options import Options
 from gapft_harness.cli.runs import map_keys_to_options, resolve_chat_template, resolve_recipe
+from gapft_harness.core.cpu import describe_slow_dtype
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.offline import force_offline
 from gapft_harness.core.records import Arm, Problem
@@ -56,6 +57,7 @@ from gapft_harness.stages.steps import (
 )
 from gapft_harness.stages.train.online import list_reward_warnings
 from gapft_harness.stages.train.requirements import (
+    describe_adapted_modules,
     explain_refused_kernels,
     find_end_tokens,
     list_missing_packages,
@@ -182,7 +184,8 @@ def _read_data(plan: _Plan) -> None:
 
 def _examine_model(plan: _Plan) -> list[str]:
     """Note what is wrong with the model; describe end tokens and memory of training."""
-    from gapft_harness.training.model import build_meta_model
+    from gapft_harness.training.devices import resolve_device
+    from gapft_harness.training.model import build_meta_model, read_config
 
     recipe = plan.recipe
     arguments = resolve_model_args(recipe)
@@ -205,7 +208,16 @@ def _examine_model(plan: _Plan) -> list[str]:
     try:
         ends = find_end_tokens(recipe, plan.plugins)
         model = build_meta_model({**arguments, "pretrained": str(folder)}, recipe.training)
-        return [*_describe_end_tokens(ends), _describe_memory(plan, model)]
+        lines, warnings = describe_adapted_modules(recipe, plan.plugins, model)
+        plan.warnings += warnings
+        if recipe.model.backend == "hf":
+            device = resolve_device(recipe.model.args.get("device")).type
+            dtype = arguments.get("dtype") or "auto"
+            dtype = str(read_config(arguments).dtype if dtype == "auto" else dtype)
+            plan.warnings += filter(
+                None, [describe_slow_dtype(device, dtype, "--model-args dtype=float32")]
+            )
+        return [*_describe_end_tokens(ends), *lines, _describe_memory(plan, model)]
     except GapftError as error:
         plan.missing.append(str(error))
         return []

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gapft_harness.core.chat_template import render_template
 from gapft_harness.core.errors import UserError
 
 #: The assistant's turn in the chat that is rendered to find the text after it.
@@ -42,7 +43,9 @@ def find_turn_end(tokenizer: Any, template_args: Mapping[str, Any] | None = None
     """
     chat = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _ANSWER}]
     try:
-        rendered = tokenizer.apply_chat_template(chat, tokenize=False, **(template_args or {}))
+        rendered = render_template(tokenizer, template_args, chat)
+    except UserError:
+        raise
     except Exception as error:  # a template may raise anything
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise UserError(
@@ -50,7 +53,7 @@ def find_turn_end(tokenizer: Any, template_args: Mapping[str, Any] | None = None
             f"user's and an assistant's turn ({reason}); repair it, or set "
             "model.chat_template: false"
         ) from error
-    _, answer, text = str(rendered).rpartition(_ANSWER)
+    _, answer, text = rendered.rpartition(_ANSWER)
     if not answer:
         return TurnEnd(None, None)
     ends = set(tokenizer.all_special_ids)

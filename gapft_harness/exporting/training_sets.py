@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gapft_harness.core.chat_template import render_template
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import write_text
+from gapft_harness.recipe.recipe import resolve_model_args
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples, read_judged, read_problems
+from gapft_harness.training.model import ModelNotLoaded, load_tokenizer
+
+#: Where the token ids are that an arm is trained on.
+_EXACT_IDS = "read the token ids with gapft_harness.open_run(RUN).selections"
 
 
-def write_training_sets(run: RunDirectory, out: Path) -> list[Path]:
+def write_training_sets(
+    run: RunDirectory, out: Path, report_line: Callable[[str], None]
+) -> list[Path]:
     """Write a file for each arm, with an example per line in the order of its selection.
 
     Args:
         run: the run; it must have selected.
         out: the folder to write.
+        report_line: called with a sentence on examples whose texts give other token ids than those
+            that the arm is trained on.
 
     Returns:
         The paths of the files.
@@ -34,16 +45,78 @@ def write_training_sets(run: RunDirectory, out: Path) -> list[Path]:
         raise UserError(
             f"{run.path}: nothing is selected yet; run: gapft run {run.path} --only select"
         )
+    template = TemplateCheck.load(run, report_line) if run.recipe.model.chat_template else None
     texts = {}
     for path in paths:
-        lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in _build_rows(run, path)]
-        texts[out / f"{Path(path).stem}.jsonl"] = "".join(lines)
+        rows = _build_rows(run, path, template)
+        texts[out / f"{Path(path).stem}.jsonl"] = "".join(
+            json.dumps(row, ensure_ascii=False) + "\n" for row in rows
+        )
+    if template:
+        template.report_other_ids(report_line)
     for file, text in texts.items():
         write_text(file, text)
     return list(texts)
 
 
-def _build_rows(run: RunDirectory, path: str) -> Iterator[dict[str, Any]]:
+class TemplateCheck:
+    """The chat template by which another trainer renders exported conversations again.
+
+    Args:
+        tokenizer: the model's tokenizer.
+        arguments: the template's arguments in the recipe.
+    """
+
+    def __init__(self, tokenizer: Any, arguments: Mapping[str, Any]) -> None:
+        self._tokenizer = tokenizer
+        self._arguments = arguments
+        self._count = 0
+        self._other_count = 0
+
+    @classmethod
+    def load(cls, run: RunDirectory, report_line: Callable[[str], None]) -> TemplateCheck | None:
+        """Load the template of a run's model; None, and a sentence, if it is not here."""
+        arguments = resolve_model_args(run.recipe)
+        try:
+            tokenizer = load_tokenizer(arguments)
+        except ModelNotLoaded as error:
+            report_line(f"the conversations are not compared with the chat template: {error}")
+            return None
+        return cls(tokenizer, arguments.get("chat_template_args") or {})
+
+    def find_fault(self, chat: Sequence[Mapping[str, str]], answer: str, ids: Sequence[int]) -> str:
+        """Describe why a conversation is not the prompt and then the answer; empty if it is.
+
+        Args:
+            chat: the turns of the prompt.
+            answer: the response.
+            ids: the token ids of both, which are counted if they differ from those of the text.
+        """
+        render = partial(render_template, self._tokenizer, self._arguments)
+        prompt = render([*chat], add_generation_prompt=True)
+        text = render([*chat, {"role": "assistant", "content": answer}])
+        if not text.startswith(prompt) or not text[len(prompt) :].lstrip().startswith(
+            answer.strip()
+        ):
+            return "the chat template renders its conversation differently than its prompt"
+        self._count += 1
+        again = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        self._other_count += again[: len(ids)] != [*ids]
+        return ""
+
+    def report_other_ids(self, report_line: Callable[[str], None]) -> None:
+        """Report how many conversations have other token ids when they are tokenized again."""
+        if self._other_count:
+            report_line(
+                f"{self._other_count:,} of {self._count:,} conversations have other token ids than "
+                "those of the training sets if their texts are tokenized again; "
+                f"{_EXACT_IDS}"
+            )
+
+
+def _build_rows(
+    run: RunDirectory, path: str, template: TemplateCheck | None
+) -> Iterator[dict[str, Any]]:
     """Yield a conversation for each example; without a chat template, prompt and completion."""
     model, examples = run.recipe.model, read_examples(run.file(path))
     problems = {
@@ -71,6 +144,12 @@ def _build_rows(run: RunDirectory, path: str) -> Iterator[dict[str, Any]]:
             reason = "its reasoning came apart from its text"
         elif chat[-1]["role"] == "assistant":
             reason = "its response continues a turn that the task began (gen_prefix)"
+        elif template and (
+            fault := template.find_fault(
+                chat, response.text, (*example.prompt_ids, *example.response_ids)
+            )
+        ):
+            reason = fault
         elif model.chat_template:
             yield {"messages": [*chat, {"role": "assistant", "content": response.text}]}
             continue
@@ -79,6 +158,5 @@ def _build_rows(run: RunDirectory, path: str) -> Iterator[dict[str, Any]]:
             continue
         raise UserError(
             f"{run.path / path}, example {slot}: {reason}, so its texts would differ from the "
-            "tokens of the training set; read the token ids with "
-            "gapft_harness.open_run(RUN).selections"
+            f"tokens of the training set; {_EXACT_IDS}"
         )

@@ -52,7 +52,13 @@ def tie_embeddings(folder: Path) -> dict[str, Any]:
     return {"training": {"target_modules": ["q_proj", "lm_head"]}}
 
 
+def write_time(folder: Path) -> dict[str, Any]:
+    write_chat_model(folder / "model", "Gemma", "{{ strftime_now('%H:%M:%S') }}" + CHATML)
+    return {"model": {"chat_template": True}}
+
+
 FAULTS = {
+    "strftime_now": write_time,
     "model.chat_template": break_template,
     "###END###": break_end_text,
     "training.supervise_eos": remove_end_token,

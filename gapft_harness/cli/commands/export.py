@@ -29,5 +29,8 @@ def command(
     from gapft_harness.exporting.kinds import export
     from gapft_harness.run_directory.directory import RunDirectory
 
-    for file in export(RunDirectory.open(run_dir), to, out, arm):
+    def report_line(line: str) -> None:
+        typer.echo(f"note: {line}", err=True)
+
+    for file in export(RunDirectory.open(run_dir), to, out, arm, report_line):
         typer.echo(file)

@@ -13,6 +13,8 @@ import torch
 from lm_eval.models.huggingface import HFLM
 from transformers import GenerationConfig
 
+from gapft_harness.core.chat_template import render_template
+from gapft_harness.core.cpu import describe_slow_dtype
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.progress_bars import hide_progress_bars
 from gapft_harness.core.records import BLOCK, Adapter, Decoding
@@ -121,6 +123,10 @@ class HfSampler:
         check_vocabulary(self._lm.tokenizer, embeddings.shape[0])
         self._ignored = neutralise_generation_config(self._lm.model)
         self._notes: list[str] = []
+        if note := describe_slow_dtype(
+            self._lm.device.type, str(self._lm.model.dtype), "--model-args dtype=float32"
+        ):
+            self._notes.append(note)
         if self._ignored:
             self._notes.append(format_ignored_entries(arguments["pretrained"], self._ignored))
         if adapter is not None:
@@ -213,8 +219,7 @@ class HfSampler:
     def _render(self, request: Request) -> str:
         if not self._settings.chat_template:
             return request.text
-        arguments = {"tokenize": False, **self._lm.chat_template_args}
-        apply = partial(self._lm.tokenizer.apply_chat_template, **arguments)
+        apply = partial(render_template, self._lm.tokenizer, self._lm.chat_template_args)
         return render_chat(apply, build_chat_turns(request, self._settings.system_instruction))
 
     def _autocast(self) -> AbstractContextManager[Any]:

@@ -8,6 +8,7 @@ from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
+from gapft_harness.core.chat_template import render_template
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Problem, Turn
 from gapft_harness.hooks.protocols import Request, SamplerSettings
@@ -51,8 +52,8 @@ class Retokenizer:
     @cached_property
     def _apply_template(self) -> Callable[..., str]:
         """The tokenizer's chat template with the recipe's arguments."""
-        arguments = self._settings.model_args.get("chat_template_args") or {}
-        return partial(self._tokenizer.apply_chat_template, tokenize=False, **arguments)
+        arguments = self._settings.model_args.get("chat_template_args")
+        return partial(render_template, self._tokenizer, arguments)
 
     def prompt_ids(self, prompts: Sequence[str]) -> list[tuple[int, ...]]:
         """Return the ids of rendered prompts, with the tokenizer's own special tokens.
@@ -163,11 +164,12 @@ def render_chat(apply_template: Callable[..., str], turns: Sequence[Turn]) -> st
     """Render turns as lm-eval does, up to the beginning of the response.
 
     Args:
-        apply_template: a tokenizer's ``apply_chat_template`` that returns text.
+        apply_template: renders turns (``core/chat_template.py``).
         turns: the chat; a final assistant turn is left open.
 
     Raises:
-        UserError: the template refuses the turns, or cannot leave the last one open.
+        UserError: the template refuses the turns, cannot leave the last one open, or writes the
+            current time.
     """
     continued = is_answer_begun(turns)
     arguments = {"add_generation_prompt": not continued, "continue_final_message": continued}
@@ -175,6 +177,8 @@ def render_chat(apply_template: Callable[..., str], turns: Sequence[Turn]) -> st
         if continued:  # a template that drops the turn may contain the same words elsewhere
             apply_template([*turns[:-1], {**turns[-1], "content": _TRIAL_BEGINNING}], **arguments)
         return apply_template([*turns], **arguments)
+    except UserError:
+        raise
     except Exception as error:  # a template may raise anything
         roles = ", ".join(turn["role"] for turn in turns)
         raise UserError(

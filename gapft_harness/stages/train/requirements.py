@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import Requirement
 
+from gapft_harness.core.cpu import describe_slow_dtype
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.extras import find_version, install_command
 from gapft_harness.hooks.manager import Plugins, load_plugins
@@ -64,15 +65,58 @@ def check_trainings(
 
     A model that cannot be loaded is skipped: its sampler reports that better.
 
+    Returns:
+        What ``describe_adapted_modules`` returns, as ``lines`` and ``warnings``.
+
     Raises:
         UserError: see ``model.check_trainable``.
     """
-    from gapft_harness.training.model import ModelNotLoaded
+    from gapft_harness.training.model import ModelNotLoaded, build_meta_model
 
+    lines: list[str] = []
+    warnings: list[str] = []
     with contextlib.suppress(ModelNotLoaded):
         checked = check_recipe(dict(recipe), "the run's recipe")
-        find_end_tokens(checked, load_plugins(plugin_files))
-    return {}
+        plugins = load_plugins(plugin_files)
+        if find_end_tokens(checked, plugins):
+            model = build_meta_model(resolve_model_args(checked), checked.training)
+            lines, warnings = describe_adapted_modules(checked, plugins, model)
+    return {"lines": lines, "warnings": warnings}
+
+
+def describe_adapted_modules(
+    recipe: Recipe, plugins: Plugins, model: Any
+) -> tuple[list[str], list[str]]:
+    """Describe which modules of the base the recipe's adapters change, and a base of a slow dtype.
+
+    Args:
+        recipe: the recipe.
+        plugins: the loaded plugins.
+        model: the base on the meta device (``build_meta_model``).
+
+    Returns:
+        A line for each choice of ``target_modules``, and warnings.
+    """
+    from gapft_harness.training.devices import resolve_device
+    from gapft_harness.training.targets import find_adapted_modules
+
+    device = resolve_device(resolve_model_args(recipe).get("device")).type
+    lines: list[str] = []
+    warnings: list[str] = []
+    conditions_by_names: dict[tuple[str, ...], list[str]] = {}
+    for condition in recipe.conditions:
+        settings = recipe.resolve_training(condition)
+        if plugins.get("trainer", settings.trainer).require_traits(TrainerTraits).as_documented:
+            conditions_by_names.setdefault(settings.target_modules, []).append(condition)
+            warnings.append(
+                describe_slow_dtype(device, settings.dtype, "--set training.dtype=float32")
+            )
+    for names, conditions in conditions_by_names.items():
+        adapted = find_adapted_modules(model, names)
+        place = f" in {', '.join(conditions)}" if len(conditions_by_names) > 1 else ""
+        lines.append(f"adapted modules{place}: {adapted}")
+        warnings += adapted.list_warnings()
+    return lines, [*dict.fromkeys(filter(None, warnings))]
 
 
 def find_end_tokens(recipe: Recipe, plugins: Plugins) -> dict[str, EndToken | None]:
@@ -124,22 +168,27 @@ def explain_refused_kernels(recipe: Recipe, plugins: Plugins) -> str:
 
 
 def require_trainable_run(context: Context) -> None:
-    """Refuse a run with untrained adapters if this machine cannot train them.
+    """Refuse a run whose adapters this machine cannot train; report which modules they adapt.
+
+    Nothing is done for a run that has its adapters.
 
     Raises:
         UserError: it cannot.
     """
     run = context.run
-    if all(run.has(layout.adapter_path(arm)) for arm in list_arms(run.recipe)):
+    has_adapters = all(run.has(layout.adapter_path(arm)) for arm in list_arms(run.recipe))
+    if has_adapters and not run.changes:
         return
     if reason := explain_refused_kernels(run.recipe, context.plugins):
         raise UserError(reason)
-    if run.has(layout.responses_path("pool")):
-        return  # training follows soon and checks this itself
     job = Job.of(
         "check",
         check_trainings,
         recipe=run.recipe.model_dump(mode="json"),
         plugin_files=list(context.plugin_files),
     )
-    context.executor.run([replace(job, own_process=context.has_own_process)], context.progress)
+    job = replace(job, own_process=context.has_own_process)
+    (found,) = context.executor.run([job], context.progress)
+    for line in found["lines"]:
+        context.report_line(line)
+    context.warn(found["warnings"])
