@@ -11,13 +11,12 @@ from typing import Any
 
 import yaml
 from pydantic import ValidationError
-from pydantic.fields import FieldInfo
 
 from gapft_harness.core.credentials import refuse_credentials
 from gapft_harness.core.errors import UserError, describe_error
 from gapft_harness.core.text import decode, describe_read_error
 from gapft_harness.recipe.conditions import convert_to_mapping
-from gapft_harness.recipe.messages import build_recipe_error, find_origin, iterate_keys
+from gapft_harness.recipe.messages import build_recipe_error, find_origin
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.recipe.sections import Training
 
@@ -188,11 +187,6 @@ def _key_conditions(content: dict[str, Any]) -> None:
     """Convert conditions to a mapping, so that each has a key for overrides and messages."""
     if "conditions" in content:
         content["conditions"] = convert_to_mapping(content["conditions"])
-
-
-def list_recipe_keys() -> dict[str, FieldInfo]:
-    """Return every key of a recipe with its field, in order: the source of docs/recipe-keys.md."""
-    return dict(iterate_keys(Recipe))
 
 
 def _describe_yaml_error(error: yaml.YAMLError) -> str:
