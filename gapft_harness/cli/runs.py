@@ -16,7 +16,6 @@ from gapft_harness.cli.interrupts import announce_resumable
 from gapft_harness.cli.options import Options
 from gapft_harness.core.errors import UserError, unknown_value_error
 from gapft_harness.engine.run import RECORDS
-from gapft_harness.hooks.checked import CheckedExecutor
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.recipe.bundled import find_recipe, list_bundled_recipes
 from gapft_harness.recipe.called_plugins import check_names
@@ -236,9 +235,8 @@ def _run_locked(path: Path, recipe: Recipe | None, choice: Options, stages: Sequ
             # a new recipe is checked for all stages, even if those that run need less of it
             check_names(run.recipe, plugins, [*STAGES] if recipe else stages)
             load_experiments(run.recipe, plugins, map_keys_to_options(choice))
-            executor = CheckedExecutor(
-                plugins.get("executor", run.recipe.executor.name),
-                plugins.create_executor(run.recipe.executor.build_settings(), choice.plugin_files),
+            executor = plugins.create_executor(
+                run.recipe.executor.build_settings(), choice.plugin_files
             )
             with display, contextlib.closing(executor):
                 context = Context(

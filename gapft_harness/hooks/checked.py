@@ -71,11 +71,7 @@ class CheckedSampler:
         generate = self._sampler.generate
         with self._entry.wrap_errors():
             answers = generate(list(requests), decoding, report)
-        self._entry.check_result(answers, Sequence[Generated], generate)
-        if len(answers) != len(requests):
-            raise self._entry.contract_error(
-                f"returned {len(answers)} answers for {len(requests)} requests", generate
-            )
+        self._entry.check_result(answers, Sequence[Generated], generate, count=len(requests))
         for request, answer in zip(requests, answers, strict=True):
             if fault := _find_answer_fault(request, answer):
                 raise self._entry.contract_error(
@@ -132,11 +128,9 @@ class CheckedExecutor:
         """
         with self._entry.wrap_errors():
             results = self._executor.run(jobs, progress)
-        self._entry.check_result(results, Sequence[dict[str, Any]], self._executor.run)
-        if len(results) != len(jobs):
-            raise self._entry.contract_error(
-                f"returned {len(results)} results for {len(jobs)} jobs", self._executor.run
-            )
+        self._entry.check_result(
+            results, Sequence[dict[str, Any]], self._executor.run, count=len(jobs)
+        )
         return list(results)
 
     def close(self) -> None:

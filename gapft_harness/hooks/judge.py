@@ -7,7 +7,9 @@ import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar
+
+from annotated_types import MinLen
 
 from gapft_harness.core.errors import GapftError, UserError, describe_error
 from gapft_harness.core.json_values import find_json_fault
@@ -18,6 +20,9 @@ from gapft_harness.hooks.checked import check_facts, require_methods
 from gapft_harness.hooks.registration import Registration
 
 T = TypeVar("T")
+
+#: What ``feedback`` returns: a text that is not empty, or None, for each response.
+_FEEDBACK = Sequence[Annotated[str, MinLen(1)] | None]
 
 #: A verdict on a response, and the answer that the verifier reads in it, or None.
 VerdictAndAnswer = tuple[Verdict, str | None]
@@ -205,16 +210,9 @@ class Judge:
         return judged
 
     def _call_verifier(self, texts: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
-        method = self._verifier.verify
-        with self.owner.wrap_errors():
-            returned = method(list(texts), list(golds))
-        self.owner.check_result(returned, Sequence[Verdict], method)
-        if len(returned) != len(texts):
-            raise self.owner.contract_error(
-                f"returned {len(returned)} verdicts for {len(texts)} pairs", method
-            )
+        verdicts = self._call_method(self._verifier.verify, texts, golds, Sequence[Verdict])
         # A reason may quote a response with lone surrogates, which tables cannot store.
-        return [replace(v, reason=replace_text_surrogates(v.reason)) for v in returned]
+        return [replace(v, reason=replace_text_surrogates(v.reason)) for v in verdicts]
 
     # Answers and feedback
 
@@ -257,19 +255,10 @@ class Judge:
         Raises:
             PluginError: the verifier returned neither None nor a text that is not empty.
         """
-        method = self._verifier.feedback
 
         def call(texts: Sequence[str], golds: Sequence[Gold]) -> list[str | None]:
-            with self.owner.wrap_errors():
-                returned = method(list(texts), list(golds))
-            self.owner.check_result(returned, Sequence[str | None], method)
-            if "" in returned or len(returned) != len(texts):
-                raise self.owner.contract_error(
-                    f"must return a text or None for each of {len(texts)} responses in feedback; "
-                    f"found {len(returned)}: {returned!r:.80}",
-                    method,
-                )
-            return [_clean_text(text) for text in returned]
+            feedback = self._call_method(self._verifier.feedback, texts, golds, _FEEDBACK)
+            return [_clean_text(text) for text in feedback]
 
         return self._call_once_each(call, texts, golds)
 
@@ -292,6 +281,23 @@ class Judge:
 
     def _has_method(self, name: str) -> bool:
         return callable(getattr(self._verifier, name, None))
+
+    def _call_method(
+        self,
+        method: Callable[[list[str], list[Gold]], list[T]],
+        texts: Sequence[str],
+        golds: Sequence[Gold],
+        expected_type: Any,
+    ) -> list[T]:
+        """Call a method that returns a result for each pair.
+
+        Raises:
+            PluginError: the results are of a different type, or of a different number.
+        """
+        with self.owner.wrap_errors():
+            results = method(list(texts), list(golds))
+        self.owner.check_result(results, expected_type, method, count=len(texts))
+        return results
 
     def _hide_thoughts(self, texts: Sequence[str]) -> Sequence[str]:
         if self._sees_thoughts:

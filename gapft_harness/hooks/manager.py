@@ -12,7 +12,7 @@ from typing import Any
 from gapft_harness.core.errors import PluginError, UnknownPluginError, UserError
 from gapft_harness.core.files import sha256
 from gapft_harness.core.records import Adapter
-from gapft_harness.hooks.checked import CheckedSampler
+from gapft_harness.hooks.checked import CheckedExecutor, CheckedSampler
 from gapft_harness.hooks.judge import Judge
 from gapft_harness.hooks.loading import load_registrations
 from gapft_harness.hooks.protocols import Executor, Sampler, SamplerSettings
@@ -204,8 +204,8 @@ class Plugins:
     def create_executor(self, settings: Mapping[str, Any], files: Sequence[str]) -> Executor:
         """Create the executor that the recipe names."""
         with self.get("executor", settings["name"]).wrap_errors() as entry:
-            executor: Executor = entry.value(settings, files)
-        return executor
+            executor = entry.value(settings, files)
+        return CheckedExecutor(entry, executor)
 
     def find_log_reader(self, path: Path) -> Registration | None:
         """Find the reader of a file or folder of logged responses; None if no reader fits.
