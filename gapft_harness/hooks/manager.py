@@ -31,7 +31,6 @@ from gapft_harness.hooks.thoughts import (
 )
 
 __all__ = [
-    "KINDS",
     "OtherVerifier",
     "Plugins",
     "Registration",
@@ -57,7 +56,7 @@ class Plugins:
     """All registrations of the loaded plugins, by kind and name."""
 
     def __init__(self, registrations: Sequence[Registration]) -> None:
-        self._by_kind: dict[str, dict[str, Registration]] = {kind: {} for kind in KINDS.values()}
+        self._by_kind: dict[str, dict[str, Registration]] = {kind: {} for kind in KINDS}
         for entry in sorted(registrations, key=lambda entry: entry.name):
             self._by_kind[entry.kind][entry.name] = entry
 

@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from gapft_harness.cli.main import app, main
-from gapft_harness.hooks.manager import KINDS
+from gapft_harness.hooks.registration import KINDS, find_hook
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from tests.compare.logs import row
@@ -206,7 +206,7 @@ def condition(**settings: Any) -> dict[str, Any]:
 
 
 #: The hook that registers each kind of component.
-HOOKS = {kind: hook for hook, kind in KINDS.items()}
+HOOKS = {kind: find_hook(kind) for kind in KINDS}
 
 #: Rows of a good log.
 ROWS = [row(number, 1) for number in range(4)]
