@@ -75,13 +75,14 @@ class PoolResponses:
         rows = (row for row in self._read_rows(problem_id) if row["index"] == GREEDY)
         return next(map(parse_response, rows), None)
 
-    def _replace_response(self, evidence: Evidence, row: Mapping[str, Any]) -> Evidence:
-        response = parse_response(row)
-        return replace(evidence, response=response, prompt_ids=self._find_prompt(response))
-
-    def _find_prompt(self, response: Response) -> tuple[int, ...]:
+    def find_prompt(self, response: Response) -> tuple[int, ...]:
+        """Return the token ids of the training prompt of a response."""
         context_ids = response.context_ids if self._conversation else ()
         return context_ids or self._prompts[response.problem_id]
+
+    def _replace_response(self, evidence: Evidence, row: Mapping[str, Any]) -> Evidence:
+        response = parse_response(row)
+        return replace(evidence, response=response, prompt_ids=self.find_prompt(response))
 
     def _read_rows(self, problem_id: str, with_failed: bool = False) -> list[dict[str, Any]]:
         """Return the rows of a problem's responses, by index; see ``_read_group``."""
@@ -169,15 +170,13 @@ def read_evidence(
     )
     for (problem, prompt_ids), (_, judged), state in rows:
         prompts[problem.id] = prompt_ids
-        kept_responses = [j.response for j in judged if j.response.index == state.kept_index]
-        if context == "conversation" and kept_responses and kept_responses[0].context_ids:
-            prompt_ids = kept_responses[0].context_ids
+        kept = next((j.response for j in judged if j.response.index == state.kept_index), None)
         evidence.append(
             Evidence(
                 problem.id,
                 state.state,
-                kept_responses[0] if kept_responses else None,
-                prompt_ids,
+                kept,
+                stored.find_prompt(kept) if kept else prompt_ids,
                 state.passing_samples,
                 state.first_success,
                 problem.document,

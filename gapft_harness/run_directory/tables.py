@@ -110,7 +110,7 @@ def read_problems(path: Path) -> Iterator[tuple[Problem, tuple[int, ...]]]:
     Args:
         path: a ``problems.parquet``.
     """
-    for row in read_rows(path, _PROBLEM_READ_BATCH):
+    for row in read_rows(path, batch_size=_PROBLEM_READ_BATCH):
         gold, document, turns = (json.loads(row[name]) for name in ("gold", "document", "turns"))
         problem = Problem(row["problem_id"], row["prompt"], gold, document, tuple(turns))
         yield problem, tuple(row["prompt_ids"])
@@ -118,11 +118,8 @@ def read_problems(path: Path) -> Iterator[tuple[Problem, tuple[int, ...]]]:
 
 def read_prompts(path: Path) -> Iterator[tuple[str, str]]:
     """Yield the ids and prompts of a split's problems, without golds and documents."""
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(columns=["problem_id", "prompt"]):
-            yield from zip(*(batch.column(n).to_pylist() for n in (0, 1)), strict=True)
+    for row in read_rows(path, ["problem_id", "prompt"]):
+        yield row["problem_id"], row["prompt"]
 
 
 #: The first columns of a table of responses: the fields of ``Response``, in order.
