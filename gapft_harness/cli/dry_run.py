@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from gapft_harness.cli.options import Options
 from gapft_harness.cli.runs import map_keys_to_options, resolve_chat_template, resolve_recipe
 from gapft_harness.core.errors import GapftError, UserError
@@ -24,6 +22,7 @@ from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.registration import SamplerTraits
 from gapft_harness.recipe.called_plugins import check_names
 from gapft_harness.recipe.conditions import find_own_settings
+from gapft_harness.recipe.reading import format_recipe
 from gapft_harness.recipe.recipe import Recipe, build_sampler_settings, resolve_model_args
 from gapft_harness.report.names import format_own_setting
 from gapft_harness.run_directory import layout
@@ -142,7 +141,7 @@ def describe_dry_run(choice: Options, run_dir: Path | None) -> str:
     if changes:
         plan.warnings.append(f"dependent results are recomputed: {'; '.join(changes)}")
     sections = {
-        "resolved recipe": [yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False)],
+        "resolved recipe": [format_recipe(recipe)],
         "conditions": [*_describe_conditions(plan), *model_lines],
         "steps": [*_describe_steps(plan, experiments)],
         "warnings": plan.warnings,

@@ -35,11 +35,16 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"),
-    list("-+0123456789"),
-)
+class _Dumper(yaml.SafeDumper):
+    """YAML dumper that quotes a text such as ``1e-4``, which ``_Loader`` reads as a number."""
+
+
+for _class in (_Loader, _Dumper):
+    _class.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"),
+        list("-+0123456789"),
+    )
 
 
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
@@ -82,6 +87,12 @@ def read_recipe(path: Path, kind: str = "recipe") -> dict[str, Any]:
             f"{kind} {path}: expected a mapping of keys, found {type(content).__name__}"
         )
     return content
+
+
+def format_recipe(recipe: Recipe) -> str:
+    """Write a recipe as YAML, which ``read_recipe`` reads."""
+    text: str = yaml.dump(recipe.model_dump(mode="json"), Dumper=_Dumper, sort_keys=False)
+    return text
 
 
 @dataclass(frozen=True, slots=True)
