@@ -66,6 +66,23 @@ def resolve_recipe(choice: Options) -> Recipe:
     return check_recipe(content, source, _list_settings(choice, content))
 
 
+def resolve_run(choice: Options, place: Path | None) -> tuple[Recipe, Path]:
+    """Return the recipe of a command and its run directory, which need not exist.
+
+    Args:
+        choice: the command's options. Without a recipe and a task, the recipe is the run's.
+        place: the run directory; None is ``runs/NAME``.
+
+    Raises:
+        UserError: the run or the recipe does not exist, or the recipe is invalid.
+    """
+    if choice.recipe is None and not choice.task and place is not None:
+        read_run_recipe(place)
+        choice = replace(choice, recipe=str(place / layout.RECIPE))
+    recipe = resolve_recipe(choice)
+    return recipe, place or Path("runs", recipe.name)
+
+
 def resolve_chat_template(recipe: Recipe, path: Path, plugins: Plugins) -> tuple[Recipe, str]:
     """Decide whether prompts are rendered by a chat template if the recipe does not set it.
 
@@ -117,7 +134,7 @@ def _list_settings(choice: Options, content: dict[str, Any]) -> list[Setting]:
 
 
 @announce_resumable()
-def run_recipe(choice: Options, place: str | Path | None) -> Path:
+def run_recipe(choice: Options, place: Path | None) -> Path:
     """Run all stages of a recipe; continue where an earlier command stopped.
 
     Args:
@@ -130,11 +147,8 @@ def run_recipe(choice: Options, place: str | Path | None) -> Path:
     Raises:
         UserError: the run or the recipe does not exist.
     """
-    path = Path(place or Path("runs", resolve_recipe(choice).name))
-    if choice.recipe is None and not choice.task:
-        read_run_recipe(path)
-        choice = replace(choice, recipe=str(path / layout.RECIPE))
-    recipe, plugins = resolve_recipe(choice), load_plugins(choice.plugin_files)
+    recipe, path = resolve_run(choice, place)
+    plugins = load_plugins(choice.plugin_files)
     with name_missing_plugins(path):
         check_packages(recipe, plugins)
         stages = list_stages(load_experiments(recipe, plugins, map_keys_to_options(choice)))

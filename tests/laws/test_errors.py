@@ -754,7 +754,7 @@ TASK_MISTAKES = {
     "gap: filter": for_task("gap stock --filter strict", "'strict'", "'strict-match'"),
     "gap: metric": for_task("gap stock --metric f1", "'f1'"),
     "gap: one sample": for_task("gap stock --k 1", "--k"),
-    "gap: split": for_task("gap stock --split test", "--split test: unknown split"),
+    "gap: split": for_task("gap stock --split test", "--split", "'test'", "'audit'"),
     "gap: two tasks": for_task("gap stock,choice", "stock"),
     "gap: misspelt setting": for_task(
         "gap stock --set search.temprature=1", "search.temprature=1", "'search.temperature'"
