@@ -19,14 +19,6 @@ Row = Mapping[str, Any]
 Values = Sequence[Any]
 
 
-def build_table(schema: pa.Schema, rows: Iterable[Values]) -> pa.Table:
-    """Build an Arrow table from rows."""
-    import pyarrow as pa
-
-    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-    return pa.table(dict(zip(schema.names, columns, strict=True)), schema=schema)
-
-
 def write_batches(
     path: Path, schema: pa.Schema, batches: Iterable[Iterable[Values] | pa.Table]
 ) -> None:
@@ -44,9 +36,16 @@ def write_batches(
         with pq.ParquetWriter(beside, schema, compression="zstd") as writer:
             for batch in batches:
                 is_table = isinstance(batch, pa.Table)
-                writer.write_table(batch if is_table else build_table(schema, batch))
+                writer.write_table(batch if is_table else _build_table(schema, batch))
 
     replace_file(path, write_rows)
+
+
+def _build_table(schema: pa.Schema, rows: Iterable[Values]) -> pa.Table:
+    import pyarrow as pa
+
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    return pa.table(dict(zip(schema.names, columns, strict=True)), schema=schema)
 
 
 def read_rows(

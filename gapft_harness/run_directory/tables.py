@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gapft_harness.core.errors import GapftError
-from gapft_harness.core.files import replace_file
 from gapft_harness.core.records import (
     STATUSES,
     Attempt,
@@ -32,7 +31,6 @@ from gapft_harness.core.records import (
 from gapft_harness.run_directory.parquet import (
     Row,
     Values,
-    build_table,
     read_rows,
     write_batches,
 )
@@ -293,10 +291,8 @@ def example_schema() -> pa.Schema:
 
 def write_examples(path: Path, examples: Sequence[Example]) -> None:
     """Write a training set."""
-    import pyarrow.parquet as pq
-
-    table = build_table(example_schema(), map(attrgetter(*example_schema().names), examples))
-    replace_file(path, lambda beside: pq.write_table(table, beside, compression="zstd"))
+    schema = example_schema()
+    write_batches(path, schema, [map(attrgetter(*schema.names), examples)])
 
 
 def read_examples(path: Path) -> list[Example]:
