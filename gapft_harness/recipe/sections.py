@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -461,14 +460,8 @@ class EvidenceChoice(RecipeSection):
     )
 
 
-def _check_positive(n: int | str) -> int | str:
-    if isinstance(n, int) and n < 1:
-        raise ValueError("must be at least 1, `recovered` or `verified`")
-    return n
-
-
 #: Number of example slots of a condition: a number, or a count known after the search.
-Slots = Annotated[int | Literal["recovered", "verified"], AfterValidator(_check_positive)]
+Slots = Annotated[int, Field(ge=1)] | Literal["recovered", "verified"]
 
 
 class BudgetChoice(RecipeSection):
