@@ -39,12 +39,13 @@ class _Dumper(yaml.SafeDumper):
     """YAML dumper that quotes a text such as ``1e-4``, which ``_Loader`` reads as a number."""
 
 
-for _class in (_Loader, _Dumper):
-    _class.add_implicit_resolver(
-        "tag:yaml.org,2002:float",
-        re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"),
-        list("-+0123456789"),
-    )
+_FLOAT = (
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"),
+    list("-+0123456789"),
+)
+_Loader.add_implicit_resolver(*_FLOAT)
+_Dumper.add_implicit_resolver(*_FLOAT)
 
 
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
