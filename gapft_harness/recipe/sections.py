@@ -415,16 +415,6 @@ class Search(RecipeSection):
         """List the logs that have a split's responses; empty if the model generates them."""
         return [] if self.responses is None else self.responses.list_logs(split)
 
-    def describe_deployment(self, greedy: str = "1 greedy") -> str:
-        """Describe the deployment decode of a problem.
-
-        Args:
-            greedy: the words for a greedy decode.
-        """
-        if self.deployment is None:
-            return greedy
-        return f"1 deployment decode at temperature {self.deployment.temperature:g}"
-
 
 class EpisodeChoice(RecipeSection):
     """Overrides a task's episodes (attempts with feedback in between). Empty: the task's values."""
