@@ -122,6 +122,8 @@ def _list_settings(choice: Options, content: dict[str, Any]) -> list[Setting]:
     settings = []
     if choice.task:
         settings.append(Setting("data.task", choice.task, f"--task {choice.task}"))
+    if choice.model is not None:
+        settings.append(Setting("model.backend", choice.model, f"--model {choice.model}"))
     if choice.conditions:
         option = " ".join(f"--condition {name}" for name in choice.conditions)
         conditions = select_conditions(content.get("conditions"), choice.conditions)
@@ -220,7 +222,7 @@ def _change_recipe(path: Path, choice: Options) -> Recipe | None:
     if choice.task and not stored.exists():
         return resolve_recipe(choice)
     RunDirectory.open(path)
-    if choice.task or choice.model_args or choice.overrides:
+    if choice.task or choice.model is not None or choice.model_args or choice.overrides:
         return resolve_recipe(replace(choice, recipe=str(stored)))
     return None
 

@@ -92,7 +92,6 @@ def command(
     if "," in task:
         raise UserError(f"--task {task}: expected one task; run the command once per task")
     settings = [f"search.k={8 if k is None else k}"]
-    settings += [] if model is None else [f"model.backend={model}"]
     if model == "dummy" and "pretrained" not in (model_args or ""):
         settings.append(f"model.args.pretrained={_NO_MODEL}")
     if limit is not None:  # the same problems as lm_eval's --limit
@@ -102,6 +101,7 @@ def command(
         settings.append(f"verifier.params.metric={json.dumps(metric_name)}")
     choice = Options(
         task=task,
+        model=model,
         model_args=model_args,
         overrides=[*settings, *overrides],
         plugin_files=plugin,
