@@ -69,9 +69,14 @@ class CheckedSampler:
             PluginError: an answer is not valid.
         """
         generate = self._sampler.generate
-        with self._entry.wrap_errors():
-            answers = generate(list(requests), decoding, report)
-        self._entry.check_result(answers, Sequence[Generated], generate, count=len(requests))
+        answers: Sequence[Generated] = self._entry.call(
+            generate,
+            list(requests),
+            decoding,
+            report,
+            returns=Sequence[Generated],
+            count=len(requests),
+        )
         for request, answer in zip(requests, answers, strict=True):
             if fault := _find_answer_fault(request, answer):
                 raise self._entry.contract_error(
@@ -126,10 +131,8 @@ class CheckedExecutor:
         Raises:
             PluginError: the executor did not return one result for each job.
         """
-        with self._entry.wrap_errors():
-            results = self._executor.run(jobs, progress)
-        self._entry.check_result(
-            results, Sequence[dict[str, Any]], self._executor.run, count=len(jobs)
+        results: Sequence[dict[str, Any]] = self._entry.call(
+            self._executor.run, jobs, progress, returns=Sequence[dict[str, Any]], count=len(jobs)
         )
         return list(results)
 

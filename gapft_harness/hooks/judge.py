@@ -134,10 +134,7 @@ class Judge:
         """
         if not self._has_method("check_gold"):
             return ""
-        check = self._verifier.check_gold
-        with self.owner.wrap_errors(place):
-            fault: str = check(gold)
-        self.owner.check_result(fault, str, check)
+        fault: str = self.owner.call(self._verifier.check_gold, gold, returns=str, place=place)
         return fault
 
     # Verdicts
@@ -210,7 +207,8 @@ class Judge:
         return judged
 
     def _call_verifier(self, texts: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
-        verdicts = self._call_method(self._verifier.verify, texts, golds, Sequence[Verdict])
+        method, pairs = self._verifier.verify, (list(texts), list(golds))
+        verdicts = self.owner.call(method, *pairs, returns=Sequence[Verdict], count=len(texts))
         # A reason may quote a response with lone surrogates, which tables cannot store.
         return [replace(v, reason=replace_text_surrogates(v.reason)) for v in verdicts]
 
@@ -257,7 +255,8 @@ class Judge:
         """
 
         def call(texts: Sequence[str], golds: Sequence[Gold]) -> list[str | None]:
-            feedback = self._call_method(self._verifier.feedback, texts, golds, _FEEDBACK)
+            method, pairs = self._verifier.feedback, (list(texts), list(golds))
+            feedback = self.owner.call(method, *pairs, returns=_FEEDBACK, count=len(texts))
             return [_clean_text(text) for text in feedback]
 
         return self._call_once_each(call, texts, golds)
@@ -281,23 +280,6 @@ class Judge:
 
     def _has_method(self, name: str) -> bool:
         return callable(getattr(self._verifier, name, None))
-
-    def _call_method(
-        self,
-        method: Callable[[list[str], list[Gold]], list[T]],
-        texts: Sequence[str],
-        golds: Sequence[Gold],
-        expected_type: Any,
-    ) -> list[T]:
-        """Call a method that returns a result for each pair.
-
-        Raises:
-            PluginError: the results are of a different type, or of a different number.
-        """
-        with self.owner.wrap_errors():
-            results = method(list(texts), list(golds))
-        self.owner.check_result(results, expected_type, method, count=len(texts))
-        return results
 
     def _hide_thoughts(self, texts: Sequence[str]) -> Sequence[str]:
         if self._sees_thoughts:

@@ -145,11 +145,9 @@ class Plugins:
         for is_permissive, find_rule in ((True, traits.permissive), (False, traits.strict)):
             if find_rule is None:
                 continue
-            with entry.wrap_errors():
-                rule = find_rule(own_params)
+            rule = entry.call(find_rule, own_params, returns=tuple[str, Mapping[str, Any]] | None)
             if rule is None:
                 continue
-            entry.check_result(rule, tuple[str, Mapping[str, Any]], find_rule)
             self.get("verifier", rule[0])
             shared = {} if think_end_token is None else {THINK_END_TOKEN: think_end_token}
             return OtherVerifier(is_permissive, rule[0], {**rule[1], **shared})

@@ -248,29 +248,46 @@ class Registration:
         function = self.value if function is None else function
         return PluginError(f"{self.label} {fault}{_describe_definition(function)}")
 
-    def check_result(
+    def call(
         self,
-        result: Any,
-        expected_type: Any,
-        function: object = None,
-        *,
+        function: Callable[..., Any],
+        *arguments: Any,
+        returns: Any,
         count: int | None = None,
-    ) -> None:
+        place: str = "",
+    ) -> Any:
+        """Call a function of the component, and check what it returns.
+
+        Args:
+            function: the function.
+            arguments: its arguments.
+            returns: the type of its result, as for ``check_result``.
+            count: the number of items that the result must have; None: any number.
+            place: as for ``wrap_errors``.
+
+        Raises:
+            PluginError: the result is of a different type, or has another number of items.
+        """
+        with self.wrap_errors(place):
+            result = function(*arguments)
+        self.check_result(result, returns, function)
+        if count is not None and len(result) != count:
+            raise self.contract_error(f"returned {len(result)} results; expected {count}", function)
+        return result
+
+    def check_result(self, result: Any, expected_type: Any, function: object = None) -> None:
         """Check the type of a result, also of what it contains.
 
         Args:
             result: what the component returned.
             expected_type: a type that pydantic can check, strictly.
             function: the function that returned it; default: the registered value.
-            count: the number of items that the result must have; None: any number.
 
         Raises:
-            PluginError: the result is of a different type, or has another number of items.
+            PluginError: the result is of a different type.
         """
         if fault := find_type_fault(result, expected_type):
             raise self.contract_error(f"returned a wrong result: {fault}", function)
-        if count is not None and len(result) != count:
-            raise self.contract_error(f"returned {len(result)} results; expected {count}", function)
 
     @contextlib.contextmanager
     def wrap_errors(self, place: str = "") -> Iterator[Registration]:
