@@ -24,7 +24,7 @@ from gapft_harness.recipe.reading import (
     Setting,
     check_recipe,
     parse_override,
-    parse_value,
+    parse_yaml,
     read_recipe,
 )
 from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
@@ -357,5 +357,5 @@ def _parse_model_args(text: str) -> list[Setting]:
                 f"{option}: expected key=value,..., e.g. pretrained=MODEL,dtype=float32; a value "
                 "that contains a comma needs --set model.args.KEY=VALUE"
             )
-        settings.append(Setting(f"model.args.{key.strip()}", parse_value(value, option), option))
+        settings.append(Setting(f"model.args.{key.strip()}", parse_yaml(value, option), option))
     return settings

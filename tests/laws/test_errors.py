@@ -405,6 +405,9 @@ FILE_MISTAKES = {
     ),
     "list": call("run recipe.yaml --run-dir out", "recipe.yaml", recipe="- a\n- b\n"),
     "empty file": call("run recipe.yaml --run-dir out", "recipe.yaml", recipe=""),
+    "date that does not exist": call(
+        "run recipe.yaml --run-dir out", "recipe.yaml", "month", recipe="name: 2020-13-01\n"
+    ),
     "no YAML": call("run recipe.yaml --run-dir out", "recipe.yaml", "line 2", recipe="a: [1\n"),
     "key twice": call(
         "run recipe.yaml --run-dir out", "line 2", "'seeds'", recipe="seeds: [1]\nseeds: [2]\n"
