@@ -128,10 +128,6 @@ class Plugins:
         sees_thoughts = entry.require_traits(VerifierTraits).sees_thoughts
         return Judge(verifier, entry, think_end_token=think_end_token, sees_thoughts=sees_thoughts)
 
-    def can_rejudge(self, name: str) -> bool:
-        """Return whether ``gapft verify`` runs a verifier again."""
-        return self.get("verifier", name).require_traits(VerifierTraits).rejudge
-
     def find_other_verifier(self, name: str, params: Mapping[str, Any]) -> OtherVerifier | None:
         """Find the permissive or strict rule that a verifier's verdicts are compared with.
 

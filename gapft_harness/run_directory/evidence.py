@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -48,7 +48,6 @@ class PoolResponses:
         self._path, self._prompts, self._conversation = path, prompts, conversation
         self._window = window
         self._group = lru_cache(maxsize=_MAX_GROUPS)(self._read_group)
-        self._ends: list[tuple[str, str]] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the arguments only: a selector's worker processes read the table themselves."""
@@ -89,26 +88,23 @@ class PoolResponses:
         import pyarrow.compute as pc
 
         found = []
-        for number, (first, last) in enumerate(self._find_group_bounds()):
+        for number, (first, last) in enumerate(self._group_bounds):
             if first <= problem_id <= last:
                 rows = self._group(number, with_failed)
                 found += rows.filter(pc.equal(rows["problem_id"], problem_id)).to_pylist()
         return found
 
-    def _find_group_bounds(self) -> list[tuple[str, str]]:
-        """Find the first and last problem of each row group; the table is ordered by problem id."""
+    @cached_property
+    def _group_bounds(self) -> list[tuple[str, str]]:
+        """The first and last problem of each row group; the table is ordered by problem id."""
         import pyarrow.parquet as pq
 
-        if self._ends is None:
-            with pq.ParquetFile(self._path) as file:
-                columns = (
-                    file.read_row_group(number, columns=["problem_id"])["problem_id"]
-                    for number in range(file.num_row_groups)
-                )
-                self._ends = [
-                    (c[0].as_py(), c[-1].as_py()) if len(c) else ("", "") for c in columns
-                ]
-        return self._ends
+        with pq.ParquetFile(self._path) as file:
+            columns = [
+                file.read_row_group(number, columns=["problem_id"])["problem_id"]
+                for number in range(file.num_row_groups)
+            ]
+        return [(c[0].as_py(), c[-1].as_py()) if len(c) else ("", "") for c in columns]
 
     def _read_group(self, number: int, with_failed: bool) -> pa.Table:
         """Read a row group without samples outside the window.
