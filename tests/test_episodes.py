@@ -261,11 +261,8 @@ def test_episodes_need_verifier_with_feedback() -> None:
 @pytest.mark.parametrize(
     ("verifier", "message"),
     [
-        (EmptyFeedback(), "must return a text or None for each of 2 responses"),
-        (
-            ShortFeedback(),
-            "must return a text or None for each of 2 responses in feedback; found 1",
-        ),
+        (EmptyFeedback(), "should have at least 1 character; found ''"),
+        (ShortFeedback(), "returned 1 results; expected 2"),
     ],
 )
 def test_blames_verifier_for_wrong_feedback(verifier: Any, message: str) -> None:

@@ -101,6 +101,6 @@ def test_run_generates_predicted_responses(
     content["training"] |= {"repetitions": 1, "micro_batch": 8, "accumulation": 1}
     path = write_recipe(tmp_path, content)
     adapters, responses = read_forecast(path)
-    run_recipe(Options(str(path)), str(tmp_path / "run"))
+    run_recipe(Options(str(path)), tmp_path / "run")
     assert count_responses(tmp_path / "run") == responses
     assert adapters == len(read_training(RunDirectory.open(tmp_path / "run")))

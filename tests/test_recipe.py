@@ -46,6 +46,13 @@ def test_overrides_reach_nested_keys_and_are_checked(tmp_path: Path) -> None:
     assert load_recipe(path, ["training.learning_rate=1e-4"]).training.learning_rate == 1e-4
 
 
+def test_a_run_keeps_texts_that_look_like_numbers(tmp_path: Path) -> None:
+    model = {"args": {"pretrained": "m", "revision": "1234e56", "dtype": "012"}}
+    recipe = check_recipe({**MINIMAL, "model": model}, "x")
+    run = RunDirectory.create_or_open(tmp_path / "r", recipe)
+    assert load_recipe(run.path / "recipe.yaml") == RunDirectory.open(run.path).recipe == recipe
+
+
 def test_enable_thinking_is_a_template_argument() -> None:
     def identify(**args: Any) -> dict[str, Any]:
         model = {"args": {"pretrained": "m", **args}}

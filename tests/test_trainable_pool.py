@@ -39,7 +39,7 @@ def test_longest_example_must_fit_before_search(tmp_path: Path) -> None:
     assert f"training.max_length: {fits} or more" in message
     assert "training.too_long: truncate" in message
     with pytest.raises(UserError, match=r"training\.max_length"):
-        run_recipe(Options("demo", overrides=short), str(tmp_path / "run"))
+        run_recipe(Options("demo", overrides=short), tmp_path / "run")
     assert not (tmp_path / "run").exists(), "nothing was generated"
     cut = [*short, "training.too_long=truncate"]
     assert list_problems(cut) == NOTHING_MISSING
@@ -84,7 +84,7 @@ def test_rejects_incomparable_golds_before_search(tmp_path: Path) -> None:
     message = list_problems([*options.overrides], "demo-code")
     assert "condition 'gold': the gold answer of problem" in message
     with pytest.raises(UserError, match="condition 'gold'"):
-        run_recipe(options, str(tmp_path / "run"))
+        run_recipe(options, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

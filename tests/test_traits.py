@@ -8,13 +8,9 @@ from typing import Any
 from gapft_harness.cli.dry_run import describe_dry_run
 from gapft_harness.cli.options import Options
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.hooks.registration import (
-    KINDS,
-)
+from gapft_harness.hooks.registration import find_hook
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
-
-HOOKS = {kind: hook for hook, kind in KINDS.items()}
 
 
 def write_plugin(folder: Path, kind: str, declared: str) -> str:
@@ -24,7 +20,7 @@ def write_plugin(folder: Path, kind: str, declared: str) -> str:
         "from gapft_harness.api import UserError, hookimpl\n\n\n"
         "def made(settings, *_):\n    raise UserError(f'{settings.backend}: not today')\n\n\n"
         "def broken(settings):\n    1 / 0\n\n\n"
-        f"@hookimpl\ndef {HOOKS[kind]}(register):\n    register('mine', made, {declared})\n"
+        f"@hookimpl\ndef {find_hook(kind)}(register):\n    register('mine', made, {declared})\n"
     )
     return str(path)
 

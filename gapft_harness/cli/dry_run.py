@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from gapft_harness.cli.options import Options
-from gapft_harness.cli.runs import map_keys_to_options, resolve_chat_template, resolve_recipe
+from gapft_harness.cli.runs import map_keys_to_options, resolve_chat_template, resolve_run
 from gapft_harness.core.cpu import describe_slow_dtype
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.offline import force_offline
@@ -25,9 +23,9 @@ from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.registration import SamplerTraits
 from gapft_harness.recipe.called_plugins import check_names
 from gapft_harness.recipe.conditions import find_own_settings
+from gapft_harness.recipe.reading import format_recipe
 from gapft_harness.recipe.recipe import Recipe, build_sampler_settings, resolve_model_args
 from gapft_harness.report.names import format_own_setting
-from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import (
     RunDirectory,
     Split,
@@ -35,7 +33,6 @@ from gapft_harness.run_directory.directory import (
     list_recorded_include_paths,
     list_splits,
     name_missing_plugins,
-    read_recipe,
 )
 from gapft_harness.stages.decode import build_decoder
 from gapft_harness.stages.experiment import Experiment, View, load_experiments
@@ -102,11 +99,6 @@ class _Plan:
         """Build a planner of the run's outputs."""
         return Planner(Run(self.path), open_store(self.path))
 
-    @property
-    def plugin_files(self) -> Sequence[str]:
-        """The files given by ``--plugin``."""
-        return self.choice.plugin_files
-
 
 @force_offline()
 def describe_dry_run(choice: Options, run_dir: Path | None) -> str:
@@ -120,11 +112,8 @@ def describe_dry_run(choice: Options, run_dir: Path | None) -> str:
         UserError: the recipe is invalid, it names an unknown plugin or task, or the run directory
             cannot be used.
     """
-    if choice.recipe is None and not choice.task and run_dir is not None:
-        read_recipe(run_dir)
-        choice = replace(choice, recipe=str(run_dir / layout.RECIPE))
-    recipe, plugins = resolve_recipe(choice), load_plugins(choice.plugin_files)
-    path = run_dir or Path("runs", recipe.name)
+    recipe, path = resolve_run(choice, run_dir)
+    plugins = load_plugins(choice.plugin_files)
     with name_missing_plugins(path):
         _, changes = RunDirectory.compare_recipe(path, recipe, plugins)  # a wrong folder first
         check_names(recipe, plugins)
@@ -144,7 +133,7 @@ def describe_dry_run(choice: Options, run_dir: Path | None) -> str:
     if changes:
         plan.warnings.append(f"dependent results are recomputed: {'; '.join(changes)}")
     sections = {
-        "resolved recipe": [yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False)],
+        "resolved recipe": [format_recipe(recipe)],
         "conditions": [*_describe_conditions(plan), *model_lines],
         "steps": [*_describe_steps(plan, experiments)],
         "warnings": plan.warnings,
@@ -305,7 +294,7 @@ def _describe_steps(plan: _Plan, experiments: Sequence[Experiment]) -> Iterator[
         RunDirectory(plan.path, plan.recipe),
         plan.plugins,
         list_arms(plan.recipe),
-        plan.plugin_files,
+        plan.choice.plugin_files,
     )
     sizes = [f"{split} {len(problems):,}" for split, problems in plan.problems.items()]
     yield f"problems: {', '.join(sizes)}"
@@ -323,7 +312,9 @@ def _describe_searches(plan: _Plan, view: View) -> Iterator[str]:
     """Describe the search of each split, and add its output to the view."""
     recipe = plan.recipe
     planner = plan.build_planner()
-    builder = build_decoder(recipe, plan.task, {}, plan.path, plan.plugins, plan.plugin_files)
+    builder = build_decoder(
+        recipe, plan.task, {}, plan.path, plan.plugins, plan.choice.plugin_files
+    )
     for split in list_splits(recipe):
         problems = plan.problems[split]
         step = build_search_step(builder, split, hash_problems(problems))

@@ -19,6 +19,7 @@ class Options:
     Attributes:
         recipe: a recipe file, or the name of a bundled recipe.
         task: replaces ``data.task``.
+        model: replaces ``model.backend``.
         model_args: model arguments in the form of lm-eval, ``a=1,b=2``.
         overrides: texts KEY=VALUE of ``--set``.
         conditions: conditions to run; empty: all.
@@ -31,6 +32,7 @@ class Options:
 
     recipe: str | None = None
     task: str | None = None
+    model: str | None = None
     model_args: str | None = None
     overrides: Sequence[str] = ()
     conditions: Sequence[str] = ()

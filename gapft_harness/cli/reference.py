@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.messages import iterate_keys
-from gapft_harness.recipe.reading import list_recipe_keys
+from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.stages.experiment import load_all_experiments
 from gapft_harness.study.recipe import CellChoice, StudyRecipe
 
@@ -56,7 +56,7 @@ def build_page() -> str:
             ("response rule", "which response it keeps"), named["response rule"]
         ),
         "Experiments": _build_table(("experiment", "what it measures"), named["experiment"]),
-        "Keys": _build_key_table(list_recipe_keys().items()),
+        "Keys": _build_key_table(iterate_keys(Recipe)),
         "Keys of experiments": _build_key_table(experiment_keys),
         "Keys of a condition": _build_field_table(Condition),
         "Keys of a study": _build_field_table(StudyRecipe),

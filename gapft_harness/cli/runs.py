@@ -16,7 +16,6 @@ from gapft_harness.cli.interrupts import announce_resumable
 from gapft_harness.cli.options import Options
 from gapft_harness.core.errors import UserError, unknown_value_error
 from gapft_harness.engine.run import RECORDS
-from gapft_harness.hooks.checked import CheckedExecutor
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.recipe.bundled import find_recipe, list_bundled_recipes
 from gapft_harness.recipe.called_plugins import check_names
@@ -25,7 +24,7 @@ from gapft_harness.recipe.reading import (
     Setting,
     check_recipe,
     parse_override,
-    parse_value,
+    parse_yaml,
     read_recipe,
 )
 from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
@@ -67,6 +66,23 @@ def resolve_recipe(choice: Options) -> Recipe:
     return check_recipe(content, source, _list_settings(choice, content))
 
 
+def resolve_run(choice: Options, place: Path | None) -> tuple[Recipe, Path]:
+    """Return the recipe of a command and its run directory, which need not exist.
+
+    Args:
+        choice: the command's options. Without a recipe and a task, the recipe is the run's.
+        place: the run directory; None is ``runs/NAME``.
+
+    Raises:
+        UserError: the run or the recipe does not exist, or the recipe is invalid.
+    """
+    if choice.recipe is None and not choice.task and place is not None:
+        read_run_recipe(place)
+        choice = replace(choice, recipe=str(place / layout.RECIPE))
+    recipe = resolve_recipe(choice)
+    return recipe, place or Path("runs", recipe.name)
+
+
 def resolve_chat_template(recipe: Recipe, path: Path, plugins: Plugins) -> tuple[Recipe, str]:
     """Decide whether prompts are rendered by a chat template if the recipe does not set it.
 
@@ -106,6 +122,8 @@ def _list_settings(choice: Options, content: dict[str, Any]) -> list[Setting]:
     settings = []
     if choice.task:
         settings.append(Setting("data.task", choice.task, f"--task {choice.task}"))
+    if choice.model is not None:
+        settings.append(Setting("model.backend", choice.model, f"--model {choice.model}"))
     if choice.conditions:
         option = " ".join(f"--condition {name}" for name in choice.conditions)
         conditions = select_conditions(content.get("conditions"), choice.conditions)
@@ -118,7 +136,7 @@ def _list_settings(choice: Options, content: dict[str, Any]) -> list[Setting]:
 
 
 @announce_resumable()
-def run_recipe(choice: Options, place: str | Path | None) -> Path:
+def run_recipe(choice: Options, place: Path | None) -> Path:
     """Run all stages of a recipe; continue where an earlier command stopped.
 
     Args:
@@ -131,11 +149,8 @@ def run_recipe(choice: Options, place: str | Path | None) -> Path:
     Raises:
         UserError: the run or the recipe does not exist.
     """
-    path = Path(place or Path("runs", resolve_recipe(choice).name))
-    if choice.recipe is None and not choice.task:
-        read_run_recipe(path)
-        choice = replace(choice, recipe=str(path / layout.RECIPE))
-    recipe, plugins = resolve_recipe(choice), load_plugins(choice.plugin_files)
+    recipe, path = resolve_run(choice, place)
+    plugins = load_plugins(choice.plugin_files)
     with name_missing_plugins(path):
         check_packages(recipe, plugins)
         stages = list_stages(load_experiments(recipe, plugins, map_keys_to_options(choice)))
@@ -207,7 +222,7 @@ def _change_recipe(path: Path, choice: Options) -> Recipe | None:
     if choice.task and not stored.exists():
         return resolve_recipe(choice)
     RunDirectory.open(path)
-    if choice.task or choice.model_args or choice.overrides:
+    if choice.task or choice.model is not None or choice.model_args or choice.overrides:
         return resolve_recipe(replace(choice, recipe=str(stored)))
     return None
 
@@ -236,9 +251,8 @@ def _run_locked(path: Path, recipe: Recipe | None, choice: Options, stages: Sequ
             # a new recipe is checked for all stages, even if those that run need less of it
             check_names(run.recipe, plugins, [*STAGES] if recipe else stages)
             load_experiments(run.recipe, plugins, map_keys_to_options(choice))
-            executor = CheckedExecutor(
-                plugins.get("executor", run.recipe.executor.name),
-                plugins.create_executor(run.recipe.executor.build_settings(), choice.plugin_files),
+            executor = plugins.create_executor(
+                run.recipe.executor.build_settings(), choice.plugin_files
             )
             with display, contextlib.closing(executor):
                 context = Context(
@@ -343,5 +357,5 @@ def _parse_model_args(text: str) -> list[Setting]:
                 f"{option}: expected key=value,..., e.g. pretrained=MODEL,dtype=float32; a value "
                 "that contains a comma needs --set model.args.KEY=VALUE"
             )
-        settings.append(Setting(f"model.args.{key.strip()}", parse_value(value, option), option))
+        settings.append(Setting(f"model.args.{key.strip()}", parse_yaml(value, option), option))
     return settings

@@ -18,7 +18,7 @@ from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.outcomes.logs import Evaluation, Log
 from gapft_harness.outcomes.samples import Sample, find_field, list_filters, name_score
 from gapft_harness.outcomes.table import find_first
-from gapft_harness.recipe.reading import parse_value
+from gapft_harness.recipe.reading import parse_yaml
 
 #: Number of responses judged at once.
 _CHUNK = 4096
@@ -72,7 +72,7 @@ def parse_rule(text: str) -> Rule:
             raise UserError(f"--verifier {text}: expected NAME:KEY=VALUE, e.g. math:workers=1")
         if key in params:
             raise UserError(f"--verifier {text}: {key} is set twice")
-        params[key] = parse_value(value, f"--verifier {text}")
+        params[key] = parse_yaml(value, f"--verifier {text}")
     return Rule(name, params)
 
 

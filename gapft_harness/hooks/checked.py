@@ -69,13 +69,14 @@ class CheckedSampler:
             PluginError: an answer is not valid.
         """
         generate = self._sampler.generate
-        with self._entry.wrap_errors():
-            answers = generate(list(requests), decoding, report)
-        self._entry.check_result(answers, Sequence[Generated], generate)
-        if len(answers) != len(requests):
-            raise self._entry.contract_error(
-                f"returned {len(answers)} answers for {len(requests)} requests", generate
-            )
+        answers: Sequence[Generated] = self._entry.call(
+            generate,
+            list(requests),
+            decoding,
+            report,
+            returns=Sequence[Generated],
+            count=len(requests),
+        )
         for request, answer in zip(requests, answers, strict=True):
             if fault := _find_answer_fault(request, answer):
                 raise self._entry.contract_error(
@@ -130,13 +131,9 @@ class CheckedExecutor:
         Raises:
             PluginError: the executor did not return one result for each job.
         """
-        with self._entry.wrap_errors():
-            results = self._executor.run(jobs, progress)
-        self._entry.check_result(results, Sequence[dict[str, Any]], self._executor.run)
-        if len(results) != len(jobs):
-            raise self._entry.contract_error(
-                f"returned {len(results)} results for {len(jobs)} jobs", self._executor.run
-            )
+        results: Sequence[dict[str, Any]] = self._entry.call(
+            self._executor.run, jobs, progress, returns=Sequence[dict[str, Any]], count=len(jobs)
+        )
         return list(results)
 
     def close(self) -> None:

@@ -7,7 +7,9 @@ import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar
+
+from annotated_types import MinLen
 
 from gapft_harness.core.errors import GapftError, UserError, describe_error
 from gapft_harness.core.json_values import find_json_fault
@@ -18,6 +20,9 @@ from gapft_harness.hooks.checked import check_facts, require_methods
 from gapft_harness.hooks.registration import Registration
 
 T = TypeVar("T")
+
+#: What ``feedback`` returns: a text that is not empty, or None, for each response.
+_FEEDBACK = Sequence[Annotated[str, MinLen(1)] | None]
 
 #: A verdict on a response, and the answer that the verifier reads in it, or None.
 VerdictAndAnswer = tuple[Verdict, str | None]
@@ -129,10 +134,7 @@ class Judge:
         """
         if not self._has_method("check_gold"):
             return ""
-        check = self._verifier.check_gold
-        with self.owner.wrap_errors(place):
-            fault: str = check(gold)
-        self.owner.check_result(fault, str, check)
+        fault: str = self.owner.call(self._verifier.check_gold, gold, returns=str, place=place)
         return fault
 
     # Verdicts
@@ -205,16 +207,10 @@ class Judge:
         return judged
 
     def _call_verifier(self, texts: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
-        method = self._verifier.verify
-        with self.owner.wrap_errors():
-            returned = method(list(texts), list(golds))
-        self.owner.check_result(returned, Sequence[Verdict], method)
-        if len(returned) != len(texts):
-            raise self.owner.contract_error(
-                f"returned {len(returned)} verdicts for {len(texts)} pairs", method
-            )
+        method, pairs = self._verifier.verify, (list(texts), list(golds))
+        verdicts = self.owner.call(method, *pairs, returns=Sequence[Verdict], count=len(texts))
         # A reason may quote a response with lone surrogates, which tables cannot store.
-        return [replace(v, reason=replace_text_surrogates(v.reason)) for v in returned]
+        return [replace(v, reason=replace_text_surrogates(v.reason)) for v in verdicts]
 
     # Answers and feedback
 
@@ -257,19 +253,11 @@ class Judge:
         Raises:
             PluginError: the verifier returned neither None nor a text that is not empty.
         """
-        method = self._verifier.feedback
 
         def call(texts: Sequence[str], golds: Sequence[Gold]) -> list[str | None]:
-            with self.owner.wrap_errors():
-                returned = method(list(texts), list(golds))
-            self.owner.check_result(returned, Sequence[str | None], method)
-            if "" in returned or len(returned) != len(texts):
-                raise self.owner.contract_error(
-                    f"must return a text or None for each of {len(texts)} responses in feedback; "
-                    f"found {len(returned)}: {returned!r:.80}",
-                    method,
-                )
-            return [_clean_text(text) for text in returned]
+            method, pairs = self._verifier.feedback, (list(texts), list(golds))
+            feedback = self.owner.call(method, *pairs, returns=_FEEDBACK, count=len(texts))
+            return [_clean_text(text) for text in feedback]
 
         return self._call_once_each(call, texts, golds)
 

@@ -22,14 +22,15 @@ from gapft_harness.core.files import sha256
 from gapft_harness.hooks import specs
 from gapft_harness.hooks.registration import (
     KINDS,
-    TRAIT_CLASSES,
     Registration,
     Traits,
+    find_hook,
     find_setting_fault,
     find_type_fault,
 )
 
-ENTRY_POINT_GROUP = specs.PROJECT
+#: Kinds of components by the names of their hooks.
+_KINDS = {find_hook(kind): kind for kind in KINDS}
 
 _PACKAGE = "gapft_harness."
 
@@ -86,7 +87,7 @@ def _find_plugins(files: Sequence[str]) -> Iterator[tuple[str, Loader]]:
             yield module.name, partial(importlib.import_module, module.name)
     for name in _BUNDLED_MODULES:
         yield f"{_PACKAGE}{name}", partial(importlib.import_module, f"{_PACKAGE}{name}")
-    for point in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name):
+    for point in sorted(entry_points(group=specs.PROJECT), key=lambda point: point.name):
         package = point.dist.name if point.dist else "an unknown package"
         yield f"{point.name} (package {package})", point.load
     for file in files:
@@ -131,14 +132,14 @@ def _collect_registrations(
         if manager.is_registered(plugin):
             manager.unregister(plugin)
         hook = str(error).partition("unknown hook ")[2].partition(" ")[0].strip("'\"")
-        hint = did_you_mean(hook, KINDS) if hook else "a hook has one parameter, register"
+        hint = did_you_mean(hook, _KINDS) if hook else "a hook has one parameter, register"
         raise PluginError(f"plugin {name}: {' '.join(str(error).split())}; {hint}") from error
     callers = manager.get_hookcallers(plugin) or []
     is_bundled = name.startswith(_PACKAGE) and name == getattr(plugin, "__name__", None)
     if not callers and not is_bundled:
         raise PluginError(
             f"plugin {name} implements no hook: mark functions such as "
-            f"{next(iter(KINDS))} with @hookimpl (from gapft_harness.api import hookimpl)"
+            f"{next(iter(_KINDS))} with @hookimpl (from gapft_harness.api import hookimpl)"
         )
     registrations: list[Registration] = []
 
@@ -151,7 +152,7 @@ def _collect_registrations(
     for caller in callers:
         call = manager.subset_hook_caller(caller.name, others)
         try:
-            call(register=partial(register, KINDS[caller.name]))
+            call(register=partial(register, _KINDS[caller.name]))
         except PluginError:
             raise
         except FAULTS as error:
@@ -176,7 +177,7 @@ def _build_traits(
     subject = f"{plugin}: {kind} {name!r}"
     if not callable(component):
         raise PluginError(f"{subject}: expected a function, found {component!r}")
-    traits_class = TRAIT_CLASSES.get(kind, Traits)
+    traits_class = KINDS[kind]
     if fault := find_setting_fault(traits_class, options):
         raise PluginError(f"{subject}: {fault}")
     traits = traits_class(**options)

@@ -12,7 +12,7 @@ from typing import Any
 from gapft_harness.core.errors import PluginError, UnknownPluginError, UserError
 from gapft_harness.core.files import sha256
 from gapft_harness.core.records import Adapter
-from gapft_harness.hooks.checked import CheckedSampler
+from gapft_harness.hooks.checked import CheckedExecutor, CheckedSampler
 from gapft_harness.hooks.judge import Judge
 from gapft_harness.hooks.loading import load_registrations
 from gapft_harness.hooks.protocols import Executor, Sampler, SamplerSettings
@@ -31,7 +31,6 @@ from gapft_harness.hooks.thoughts import (
 )
 
 __all__ = [
-    "KINDS",
     "OtherVerifier",
     "Plugins",
     "Registration",
@@ -57,7 +56,7 @@ class Plugins:
     """All registrations of the loaded plugins, by kind and name."""
 
     def __init__(self, registrations: Sequence[Registration]) -> None:
-        self._by_kind: dict[str, dict[str, Registration]] = {kind: {} for kind in KINDS.values()}
+        self._by_kind: dict[str, dict[str, Registration]] = {kind: {} for kind in KINDS}
         for entry in sorted(registrations, key=lambda entry: entry.name):
             self._by_kind[entry.kind][entry.name] = entry
 
@@ -129,10 +128,6 @@ class Plugins:
         sees_thoughts = entry.require_traits(VerifierTraits).sees_thoughts
         return Judge(verifier, entry, think_end_token=think_end_token, sees_thoughts=sees_thoughts)
 
-    def can_rejudge(self, name: str) -> bool:
-        """Return whether ``gapft verify`` runs a verifier again."""
-        return self.get("verifier", name).require_traits(VerifierTraits).rejudge
-
     def find_other_verifier(self, name: str, params: Mapping[str, Any]) -> OtherVerifier | None:
         """Find the permissive or strict rule that a verifier's verdicts are compared with.
 
@@ -146,11 +141,9 @@ class Plugins:
         for is_permissive, find_rule in ((True, traits.permissive), (False, traits.strict)):
             if find_rule is None:
                 continue
-            with entry.wrap_errors():
-                rule = find_rule(own_params)
+            rule = entry.call(find_rule, own_params, returns=tuple[str, Mapping[str, Any]] | None)
             if rule is None:
                 continue
-            entry.check_result(rule, tuple[str, Mapping[str, Any]], find_rule)
             self.get("verifier", rule[0])
             shared = {} if think_end_token is None else {THINK_END_TOKEN: think_end_token}
             return OtherVerifier(is_permissive, rule[0], {**rule[1], **shared})
@@ -204,8 +197,8 @@ class Plugins:
     def create_executor(self, settings: Mapping[str, Any], files: Sequence[str]) -> Executor:
         """Create the executor that the recipe names."""
         with self.get("executor", settings["name"]).wrap_errors() as entry:
-            executor: Executor = entry.value(settings, files)
-        return executor
+            executor = entry.value(settings, files)
+        return CheckedExecutor(entry, executor)
 
     def find_log_reader(self, path: Path) -> Registration | None:
         """Find the reader of a file or folder of logged responses; None if no reader fits.

@@ -20,18 +20,6 @@ from gapft_harness.core.records import Gold, Problem
 from gapft_harness.core.validation import describe_fault
 from gapft_harness.hooks.protocols import SamplerSettings
 
-#: Hook name -> name of the kind in messages, in the order of specs.py.
-KINDS = {
-    "register_verifiers": "verifier",
-    "register_selectors": "selector",
-    "register_response_rules": "response rule",
-    "register_samplers": "sampler",
-    "register_trainers": "trainer",
-    "register_executors": "executor",
-    "register_experiments": "experiment",
-    "register_log_readers": "log reader",
-}
-
 #: From a verifier's parameters to another verifier's name and parameters, or None.
 OtherVerdicts = Callable[[Mapping[str, Any]], tuple[str, Mapping[str, Any]] | None]
 
@@ -189,15 +177,23 @@ class LogReaderTraits(Traits):
     task: Callable[[Path], str] | None = None
 
 
-#: The class of each kind's options. A kind that is missing has none.
-TRAIT_CLASSES: Mapping[str, type[Traits]] = {
+#: The class of each kind's options, in the order of specs.py.
+KINDS: Mapping[str, type[Traits]] = {
     "verifier": VerifierTraits,
     "selector": SelectorTraits,
+    "response rule": Traits,
     "sampler": SamplerTraits,
     "trainer": TrainerTraits,
     "executor": ExecutorTraits,
+    "experiment": Traits,
     "log reader": LogReaderTraits,
 }
+
+
+def find_hook(kind: str) -> str:
+    """Return the name of the hook that registers a kind of components."""
+    return f"register_{kind.replace(' ', '_')}s"
+
 
 T = TypeVar("T", bound=Traits)
 
@@ -207,11 +203,11 @@ class Registration:
     """One component that a plugin registered.
 
     Attributes:
-        kind: as in ``KINDS``.
+        kind: a key of ``KINDS``.
         name: its name in recipes.
         plugin: the plugin's name.
         value: the registered function or class.
-        traits: its options, of the kind's class in ``TRAIT_CLASSES``.
+        traits: its options, of the kind's class in ``KINDS``.
         code_hash: the hash of its plugin's code (``loading.hash_code``); empty if it is bundled.
     """
 
@@ -240,8 +236,7 @@ class Registration:
     @property
     def label(self) -> str:
         """Its name in messages: kind, name, plugin and hook."""
-        hook = next(hook for hook, registered_kind in KINDS.items() if registered_kind == self.kind)
-        return f"{self.kind} {self.name!r} (plugin {self.plugin}, hook {hook})"
+        return f"{self.kind} {self.name!r} (plugin {self.plugin}, hook {find_hook(self.kind)})"
 
     def contract_error(self, fault: str, function: object = None) -> PluginError:
         """Build the error for a result that breaks the contract.
@@ -252,6 +247,33 @@ class Registration:
         """
         function = self.value if function is None else function
         return PluginError(f"{self.label} {fault}{_describe_definition(function)}")
+
+    def call(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        returns: Any,
+        count: int | None = None,
+        place: str = "",
+    ) -> Any:
+        """Call a function of the component, and check what it returns.
+
+        Args:
+            function: the function.
+            arguments: its arguments.
+            returns: the type of its result, as for ``check_result``.
+            count: the number of items that the result must have; None: any number.
+            place: as for ``wrap_errors``.
+
+        Raises:
+            PluginError: the result is of a different type, or has another number of items.
+        """
+        with self.wrap_errors(place):
+            result = function(*arguments)
+        self.check_result(result, returns, function)
+        if count is not None and len(result) != count:
+            raise self.contract_error(f"returned {len(result)} results; expected {count}", function)
+        return result
 
     def check_result(self, result: Any, expected_type: Any, function: object = None) -> None:
         """Check the type of a result, also of what it contains.

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, TypeAdapter
 
 from gapft_harness.core.records import SOURCE
 from gapft_harness.recipe.sections import RecipeSection, Slots
@@ -52,11 +52,6 @@ class Condition(RecipeSection):
         return settings
 
 
-def build_condition(name: str, settings: Mapping[str, Any]) -> Condition:
-    """Build a condition from its name and settings; inverse of ``Condition.dump_settings``."""
-    return Condition.model_validate({"selector": name, **settings})
-
-
 def convert_to_mapping(value: Any) -> Any:
     """Convert a list of names and one-key mappings to a mapping; return others unchanged."""
     if not isinstance(value, list | tuple):
@@ -68,16 +63,6 @@ def convert_to_mapping(value: Any) -> Any:
             return value
         mapping |= entry
     return mapping
-
-
-def conditions_of(recipe: Mapping[str, Any]) -> Mapping[str, Condition]:
-    """Return the conditions of a recipe by name, in its order.
-
-    Args:
-        recipe: a resolved recipe (``Recipe.model_dump``).
-    """
-    mapping = convert_to_mapping(recipe["conditions"])
-    return {name: build_condition(name, settings or {}) for name, settings in mapping.items()}
 
 
 def find_own_settings(recipe: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -95,7 +80,7 @@ def find_own_settings(recipe: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     run = {"k": recipe["search"]["k"]}
     run |= {f"training.{key}": value for key, value in recipe["training"].items()}
     settings_by_condition = {}
-    for name, condition in conditions_of(recipe).items():
+    for name, condition in _READER.validate_python(recipe["conditions"]).items():
         settings = {} if condition.k is None else {"k": condition.k}
         settings |= {f"training.{key}": value for key, value in condition.training.items()}
         settings_by_condition[name] = {
@@ -114,7 +99,8 @@ def find_replicates(recipe: Mapping[str, Any]) -> dict[str, str]:
     Args:
         recipe: a resolved recipe (``Recipe.model_dump``).
     """
-    conditions, settings = conditions_of(recipe), find_own_settings(recipe)
+    conditions = _READER.validate_python(recipe["conditions"])
+    settings = find_own_settings(recipe)
     originals: dict[str, str] = {}
     replicates = {}
     for name, condition in sorted(conditions.items(), key=lambda item: item[1].replicate):
@@ -178,3 +164,4 @@ Conditions = Annotated[
     AfterValidator(_check_names),
     PlainSerializer(_dump_conditions),
 ]
+_READER: TypeAdapter[Mapping[str, Condition]] = TypeAdapter(Conditions)

@@ -11,13 +11,12 @@ from typing import Any
 
 import yaml
 from pydantic import ValidationError
-from pydantic.fields import FieldInfo
 
 from gapft_harness.core.credentials import refuse_credentials
 from gapft_harness.core.errors import UserError, describe_error
 from gapft_harness.core.text import decode, describe_read_error
 from gapft_harness.recipe.conditions import convert_to_mapping
-from gapft_harness.recipe.messages import build_recipe_error, find_origin, iterate_keys
+from gapft_harness.recipe.messages import build_recipe_error, find_origin
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.recipe.sections import Training
 
@@ -36,11 +35,17 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-_Loader.add_implicit_resolver(
+class _Dumper(yaml.SafeDumper):
+    """YAML dumper that quotes a text such as ``1e-4``, which ``_Loader`` reads as a number."""
+
+
+_FLOAT = (
     "tag:yaml.org,2002:float",
     re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"),
     list("-+0123456789"),
 )
+_Loader.add_implicit_resolver(*_FLOAT)
+_Dumper.add_implicit_resolver(*_FLOAT)
 
 
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
@@ -72,17 +77,17 @@ def read_recipe(path: Path, kind: str = "recipe") -> dict[str, Any]:
         data = path.read_bytes()
     except OSError as error:
         raise UserError(f"{kind} {describe_read_error(path, error)}") from error
-    try:
-        content = yaml.load(decode(data, f"{kind} {path}"), _Loader)
-    except yaml.YAMLError as error:
-        raise UserError(
-            f"{kind} {path}: is not valid YAML: {_describe_yaml_error(error)}"
-        ) from error
+    place = f"{kind} {path}"
+    content = parse_yaml(decode(data, place), place)
     if not isinstance(content, dict):
-        raise UserError(
-            f"{kind} {path}: expected a mapping of keys, found {type(content).__name__}"
-        )
+        raise UserError(f"{place}: expected a mapping of keys, found {type(content).__name__}")
     return content
+
+
+def format_recipe(recipe: Recipe) -> str:
+    """Write a recipe as YAML, which ``read_recipe`` reads."""
+    text: str = yaml.dump(recipe.model_dump(mode="json"), Dumper=_Dumper, sort_keys=False)
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,19 +112,23 @@ def parse_override(text: str) -> Setting:
     key, equals, value = text.partition("=")
     if not equals or not all(key.split(".")):
         raise UserError(f"--set {text}: expected key=value, e.g. search.k=16")
-    return Setting(key.strip(), parse_value(value, f"--set {text}"), f"--set {text}")
+    return Setting(key.strip(), parse_yaml(value, f"--set {text}"), f"--set {text}")
 
 
-def parse_value(text: str, option: str) -> Any:
-    """Parse a YAML value from the command line.
+def parse_yaml(text: str, place: str) -> Any:
+    """Parse YAML, of a file or of a value on the command line.
 
     Raises:
-        UserError: it is not YAML; the message begins with ``option``.
+        UserError: it is not YAML; the message begins with ``place``, its origin.
     """
     try:
         return yaml.load(text, _Loader)
-    except yaml.YAMLError as error:
-        raise UserError(f"{option}: value is not YAML: {_describe_yaml_error(error)}") from error
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        line = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise UserError(f"{place}: is not valid YAML: {line}{error.problem}") from error
+    except (yaml.YAMLError, ValueError) as error:  # also a date that does not exist
+        raise UserError(f"{place}: is not valid YAML: {describe_error(error)}") from error
 
 
 def apply_setting(content: dict[str, Any], setting: Setting) -> None:
@@ -188,16 +197,3 @@ def _key_conditions(content: dict[str, Any]) -> None:
     """Convert conditions to a mapping, so that each has a key for overrides and messages."""
     if "conditions" in content:
         content["conditions"] = convert_to_mapping(content["conditions"])
-
-
-def list_recipe_keys() -> dict[str, FieldInfo]:
-    """Return every key of a recipe with its field, in order: the source of docs/recipe-keys.md."""
-    return dict(iterate_keys(Recipe))
-
-
-def _describe_yaml_error(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None)
-    if mark is None or problem is None:
-        return describe_error(error)
-    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}"

@@ -238,10 +238,6 @@ class Recipe(RecipeSection):
         """Return n of a matched condition: a number, ``recovered`` or ``verified``."""
         return self.conditions[condition].n or self.budget.n
 
-    def selectors(self) -> list[str]:
-        """Return the names of the selectors of all conditions."""
-        return list(dict.fromkeys(condition.selector for condition in self.conditions.values()))
-
     def map_replicates(self) -> dict[str, str]:
         """Map each condition that repeats another's training to that condition."""
         return find_replicates(self.model_dump(mode="json"))

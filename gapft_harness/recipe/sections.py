@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -416,16 +415,6 @@ class Search(RecipeSection):
         """List the logs that have a split's responses; empty if the model generates them."""
         return [] if self.responses is None else self.responses.list_logs(split)
 
-    def describe_deployment(self, greedy: str = "1 greedy") -> str:
-        """Describe the deployment decode of a problem.
-
-        Args:
-            greedy: the words for a greedy decode.
-        """
-        if self.deployment is None:
-            return greedy
-        return f"1 deployment decode at temperature {self.deployment.temperature:g}"
-
 
 class EpisodeChoice(RecipeSection):
     """Overrides a task's episodes (attempts with feedback in between). Empty: the task's values."""
@@ -461,14 +450,8 @@ class EvidenceChoice(RecipeSection):
     )
 
 
-def _check_positive(n: int | str) -> int | str:
-    if isinstance(n, int) and n < 1:
-        raise ValueError("must be at least 1, `recovered` or `verified`")
-    return n
-
-
 #: Number of example slots of a condition: a number, or a count known after the search.
-Slots = Annotated[int | Literal["recovered", "verified"], AfterValidator(_check_positive)]
+Slots = Annotated[int, Field(ge=1)] | Literal["recovered", "verified"]
 
 
 class BudgetChoice(RecipeSection):

@@ -14,18 +14,15 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-import yaml
-
 from gapft_harness.core.errors import GapftError, UnknownPluginError, UserError
 from gapft_harness.core.files import PARTIAL, replace_file
 from gapft_harness.core.identities import content_hash
 from gapft_harness.core.records import Arm
-from gapft_harness.core.text import describe_read_error
 from gapft_harness.engine.outputs import NotKnownYet
 from gapft_harness.engine.run import RECORDS, Run
 from gapft_harness.engine.store import remove_path
 from gapft_harness.hooks.manager import Plugins
-from gapft_harness.recipe.reading import check_recipe
+from gapft_harness.recipe.reading import format_recipe, load_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout, recipe_changes
 from gapft_harness.run_directory.facts import (
@@ -297,7 +294,7 @@ class RunDirectory:
 
     def write_recipe(self) -> None:
         """Write this recipe to the run; see ``record_recipe``."""
-        content = yaml.safe_dump(self.recipe.model_dump(mode="json"), sort_keys=False)
+        content = format_recipe(self.recipe)
         replace_file(self.path / layout.RECIPE, lambda new: new.write_text(content, "utf-8"))
 
     def require_recorded_recipe(self) -> None:
@@ -323,15 +320,7 @@ def read_recipe(path: Path) -> Recipe:
     stored = path / layout.RECIPE
     if not stored.is_file():
         raise UserError(f"{path}: not a run directory (recipe.yaml is missing)")
-    try:
-        content = yaml.safe_load(stored.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{stored}: is not valid YAML: {error}") from error
-    except OSError as error:
-        raise UserError(describe_read_error(stored, error)) from error
-    if not isinstance(content, dict):
-        raise UserError(f"{stored}: expected a mapping of keys")
-    return check_recipe(content, source=str(stored))
+    return load_recipe(stored)
 
 
 def _has_no_work(path: Path) -> bool:

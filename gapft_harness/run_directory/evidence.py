@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -48,7 +48,6 @@ class PoolResponses:
         self._path, self._prompts, self._conversation = path, prompts, conversation
         self._window = window
         self._group = lru_cache(maxsize=_MAX_GROUPS)(self._read_group)
-        self._ends: list[tuple[str, str]] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the arguments only: a selector's worker processes read the table themselves."""
@@ -75,39 +74,37 @@ class PoolResponses:
         rows = (row for row in self._read_rows(problem_id) if row["index"] == GREEDY)
         return next(map(parse_response, rows), None)
 
-    def _replace_response(self, evidence: Evidence, row: Mapping[str, Any]) -> Evidence:
-        response = parse_response(row)
-        return replace(evidence, response=response, prompt_ids=self._find_prompt(response))
-
-    def _find_prompt(self, response: Response) -> tuple[int, ...]:
+    def find_prompt(self, response: Response) -> tuple[int, ...]:
+        """Return the token ids of the training prompt of a response."""
         context_ids = response.context_ids if self._conversation else ()
         return context_ids or self._prompts[response.problem_id]
+
+    def _replace_response(self, evidence: Evidence, row: Mapping[str, Any]) -> Evidence:
+        response = parse_response(row)
+        return replace(evidence, response=response, prompt_ids=self.find_prompt(response))
 
     def _read_rows(self, problem_id: str, with_failed: bool = False) -> list[dict[str, Any]]:
         """Return the rows of a problem's responses, by index; see ``_read_group``."""
         import pyarrow.compute as pc
 
         found = []
-        for number, (first, last) in enumerate(self._find_group_bounds()):
+        for number, (first, last) in enumerate(self._group_bounds):
             if first <= problem_id <= last:
                 rows = self._group(number, with_failed)
                 found += rows.filter(pc.equal(rows["problem_id"], problem_id)).to_pylist()
         return found
 
-    def _find_group_bounds(self) -> list[tuple[str, str]]:
-        """Find the first and last problem of each row group; the table is ordered by problem id."""
+    @cached_property
+    def _group_bounds(self) -> list[tuple[str, str]]:
+        """The first and last problem of each row group; the table is ordered by problem id."""
         import pyarrow.parquet as pq
 
-        if self._ends is None:
-            with pq.ParquetFile(self._path) as file:
-                columns = (
-                    file.read_row_group(number, columns=["problem_id"])["problem_id"]
-                    for number in range(file.num_row_groups)
-                )
-                self._ends = [
-                    (c[0].as_py(), c[-1].as_py()) if len(c) else ("", "") for c in columns
-                ]
-        return self._ends
+        with pq.ParquetFile(self._path) as file:
+            columns = [
+                file.read_row_group(number, columns=["problem_id"])["problem_id"]
+                for number in range(file.num_row_groups)
+            ]
+        return [(c[0].as_py(), c[-1].as_py()) if len(c) else ("", "") for c in columns]
 
     def _read_group(self, number: int, with_failed: bool) -> pa.Table:
         """Read a row group without samples outside the window.
@@ -169,15 +166,13 @@ def read_evidence(
     )
     for (problem, prompt_ids), (_, judged), state in rows:
         prompts[problem.id] = prompt_ids
-        kept_responses = [j.response for j in judged if j.response.index == state.kept_index]
-        if context == "conversation" and kept_responses and kept_responses[0].context_ids:
-            prompt_ids = kept_responses[0].context_ids
+        kept = next((j.response for j in judged if j.response.index == state.kept_index), None)
         evidence.append(
             Evidence(
                 problem.id,
                 state.state,
-                kept_responses[0] if kept_responses else None,
-                prompt_ids,
+                kept,
+                stored.find_prompt(kept) if kept else prompt_ids,
                 state.passing_samples,
                 state.first_success,
                 problem.document,

@@ -19,14 +19,6 @@ Row = Mapping[str, Any]
 Values = Sequence[Any]
 
 
-def build_table(schema: pa.Schema, rows: Iterable[Values]) -> pa.Table:
-    """Build an Arrow table from rows."""
-    import pyarrow as pa
-
-    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-    return pa.table(dict(zip(schema.names, columns, strict=True)), schema=schema)
-
-
 def write_batches(
     path: Path, schema: pa.Schema, batches: Iterable[Iterable[Values] | pa.Table]
 ) -> None:
@@ -44,29 +36,36 @@ def write_batches(
         with pq.ParquetWriter(beside, schema, compression="zstd") as writer:
             for batch in batches:
                 is_table = isinstance(batch, pa.Table)
-                writer.write_table(batch if is_table else build_table(schema, batch))
+                writer.write_table(batch if is_table else _build_table(schema, batch))
 
     replace_file(path, write_rows)
 
 
-def read_rows(path: Path, batch_size: int = 4096) -> Iterator[dict[str, Any]]:
-    """Yield a table's rows, ``batch_size`` of them in memory at a time."""
+def _build_table(schema: pa.Schema, rows: Iterable[Values]) -> pa.Table:
+    import pyarrow as pa
+
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    return pa.table(dict(zip(schema.names, columns, strict=True)), schema=schema)
+
+
+def read_rows(
+    path: Path, columns: Sequence[str] | None = None, batch_size: int = 4096
+) -> Iterator[dict[str, Any]]:
+    """Yield a table's rows, ``batch_size`` of them in memory at a time.
+
+    Args:
+        path: the table.
+        columns: the columns to read; None: all.
+        batch_size: the number of rows.
+    """
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=batch_size):
+        for batch in file.iter_batches(batch_size, columns=columns):
             yield from batch.to_pylist()
 
 
 def read_ids(path: Path) -> Iterator[str]:
     """Yield the problem ids of a table's rows, once for adjacent rows of the same problem."""
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(path) as file:
-        ids = (
-            problem_id
-            for batch in file.iter_batches(columns=["problem_id"])
-            for problem_id in batch.column("problem_id").to_pylist()
-        )
-        for problem_id, _ in groupby(ids):
-            yield problem_id
+    for problem_id, _ in groupby(row["problem_id"] for row in read_rows(path, ["problem_id"])):
+        yield problem_id

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gapft_harness.core.errors import GapftError
-from gapft_harness.core.files import replace_file
 from gapft_harness.core.records import (
     STATUSES,
     Attempt,
@@ -32,7 +31,6 @@ from gapft_harness.core.records import (
 from gapft_harness.run_directory.parquet import (
     Row,
     Values,
-    build_table,
     read_rows,
     write_batches,
 )
@@ -110,7 +108,7 @@ def read_problems(path: Path) -> Iterator[tuple[Problem, tuple[int, ...]]]:
     Args:
         path: a ``problems.parquet``.
     """
-    for row in read_rows(path, _PROBLEM_READ_BATCH):
+    for row in read_rows(path, batch_size=_PROBLEM_READ_BATCH):
         gold, document, turns = (json.loads(row[name]) for name in ("gold", "document", "turns"))
         problem = Problem(row["problem_id"], row["prompt"], gold, document, tuple(turns))
         yield problem, tuple(row["prompt_ids"])
@@ -118,11 +116,8 @@ def read_problems(path: Path) -> Iterator[tuple[Problem, tuple[int, ...]]]:
 
 def read_prompts(path: Path) -> Iterator[tuple[str, str]]:
     """Yield the ids and prompts of a split's problems, without golds and documents."""
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(columns=["problem_id", "prompt"]):
-            yield from zip(*(batch.column(n).to_pylist() for n in (0, 1)), strict=True)
+    for row in read_rows(path, ["problem_id", "prompt"]):
+        yield row["problem_id"], row["prompt"]
 
 
 #: The first columns of a table of responses: the fields of ``Response``, in order.
@@ -296,10 +291,8 @@ def example_schema() -> pa.Schema:
 
 def write_examples(path: Path, examples: Sequence[Example]) -> None:
     """Write a training set."""
-    import pyarrow.parquet as pq
-
-    table = build_table(example_schema(), map(attrgetter(*example_schema().names), examples))
-    replace_file(path, lambda beside: pq.write_table(table, beside, compression="zstd"))
+    schema = example_schema()
+    write_batches(path, schema, [map(attrgetter(*schema.names), examples)])
 
 
 def read_examples(path: Path) -> list[Example]:

@@ -33,9 +33,8 @@ def wait_until(holds):
 
 @pytest.fixture
 def executor():
-    local_executor = load_plugins().create_executor(
-        {"name": "local", "workers": 2, "threads": 3}, ()
-    )
+    create = load_plugins().get("executor", "local").value
+    local_executor = create({"name": "local", "workers": 2, "threads": 3}, ())
     assert isinstance(local_executor, LocalExecutor)
     yield local_executor
     local_executor.close()

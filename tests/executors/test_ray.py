@@ -52,7 +52,7 @@ def list_pids(folder: Path) -> list[int]:
 @pytest.fixture(scope="module")
 def executor() -> Iterator[RayExecutor]:
     """Start this module's Ray; it starts with the first job."""
-    ray_executor = load_plugins().create_executor(SETTINGS, ())
+    ray_executor = load_plugins().get("executor", "ray").value(SETTINGS, ())
     assert isinstance(ray_executor, RayExecutor)
     ray_executor.run([build_job("nap", value=0)], ignore_report)
     yield ray_executor

@@ -16,7 +16,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from gapft_harness.hooks.manager import KINDS
+from gapft_harness.hooks.registration import KINDS, find_hook
 from tests.kit.command import call
 from tests.kit.planted_run import PlantedTask, write_planted_task
 from tests.kit.plugins import build_plugin
@@ -212,13 +212,13 @@ FAULTS = [(name, body) for name, component in COMPONENTS.items() for body in com
 
 def find_kind(name: str) -> str:
     """Return the kind of component that a row's name begins with."""
-    return max((kind for kind in KINDS.values() if name.startswith(kind)), key=len)
+    return max((kind for kind in KINDS if name.startswith(kind)), key=len)
 
 
 def write_component(path: Path, name: str, body: str) -> None:
     """Write the plugin with a row's component."""
     component, kind = COMPONENTS[name], find_kind(name)
-    hook = next(hook for hook, registered in KINDS.items() if registered == kind)
+    hook = find_hook(kind)
     arguments = {hook.removeprefix("register_"): [component.arguments]}
     path.write_text(build_plugin(component.source.replace("BODY", body), **arguments))
 
@@ -263,7 +263,7 @@ def test_broken_component_is_named(
 ) -> None:
     done = use_component(name, body)
     kind, plugin = find_kind(name), tmp_path / "mine.py"
-    hook = next(hook for hook, registered in KINDS.items() if registered == kind)
+    hook = find_hook(kind)
     if "Traceback" in done.stderr:
         # the status 1 of gapft compare means a worse model
         assert done.returncode == (2 if kind == "log reader" else 1), done.stderr
@@ -287,7 +287,7 @@ def test_exception_has_its_traceback(
 
 
 def test_every_kind_has_a_row() -> None:
-    assert {find_kind(name) for name in COMPONENTS} == set(KINDS.values())
+    assert {find_kind(name) for name in COMPONENTS} == set(KINDS)
 
 
 def test_run_continues_when_the_component_is_repaired(

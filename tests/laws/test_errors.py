@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from gapft_harness.cli.main import app, main
-from gapft_harness.hooks.manager import KINDS
+from gapft_harness.hooks.registration import KINDS, find_hook
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from tests.compare.logs import row
@@ -206,7 +206,7 @@ def condition(**settings: Any) -> dict[str, Any]:
 
 
 #: The hook that registers each kind of component.
-HOOKS = {kind: hook for hook, kind in KINDS.items()}
+HOOKS = {kind: find_hook(kind) for kind in KINDS}
 
 #: Rows of a good log.
 ROWS = [row(number, 1) for number in range(4)]
@@ -405,6 +405,9 @@ FILE_MISTAKES = {
     ),
     "list": call("run recipe.yaml --run-dir out", "recipe.yaml", recipe="- a\n- b\n"),
     "empty file": call("run recipe.yaml --run-dir out", "recipe.yaml", recipe=""),
+    "date that does not exist": call(
+        "run recipe.yaml --run-dir out", "recipe.yaml", "month", recipe="name: 2020-13-01\n"
+    ),
     "no YAML": call("run recipe.yaml --run-dir out", "recipe.yaml", "line 2", recipe="a: [1\n"),
     "key twice": call(
         "run recipe.yaml --run-dir out", "line 2", "'seeds'", recipe="seeds: [1]\nseeds: [2]\n"
@@ -754,7 +757,7 @@ TASK_MISTAKES = {
     "gap: filter": for_task("gap stock --filter strict", "'strict'", "'strict-match'"),
     "gap: metric": for_task("gap stock --metric f1", "'f1'"),
     "gap: one sample": for_task("gap stock --k 1", "--k"),
-    "gap: split": for_task("gap stock --split test", "--split test: unknown split"),
+    "gap: split": for_task("gap stock --split test", "--split", "'test'", "'audit'"),
     "gap: two tasks": for_task("gap stock,choice", "stock"),
     "gap: misspelt setting": for_task(
         "gap stock --set search.temprature=1", "search.temprature=1", "'search.temperature'"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -21,7 +20,7 @@ from gapft_harness.cli.options import (
     TaskName,
     parse_folder,
 )
-from gapft_harness.core.errors import UserError, unknown_value_error
+from gapft_harness.core.errors import UserError
 
 EXAMPLE = "gapft gap gapft_demo --model hf --model-args pretrained=MODEL --limit 50"
 #: The recorded model of a sampler that loads none.
@@ -57,10 +56,8 @@ def command(
         ),
     ] = None,
     split: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="audit (the task's test split) or pool (its training split)."
-        ),
+        Literal["audit", "pool"],
+        typer.Option(help="audit (the task's test split) or pool (its training split)."),
     ] = "audit",
     limit: Annotated[
         int | None,
@@ -94,10 +91,7 @@ def command(
         raise UserError("no task: expected a task, e.g. gsm8k, or the folder of a searched run")
     if "," in task:
         raise UserError(f"--task {task}: expected one task; run the command once per task")
-    if split not in ("audit", "pool"):
-        raise unknown_value_error("--split", split, "split", ("audit", "pool"))
     settings = [f"search.k={8 if k is None else k}"]
-    settings += [] if model is None else [f"model.backend={model}"]
     if model == "dummy" and "pretrained" not in (model_args or ""):
         settings.append(f"model.args.pretrained={_NO_MODEL}")
     if limit is not None:  # the same problems as lm_eval's --limit
@@ -107,6 +101,7 @@ def command(
         settings.append(f"verifier.params.metric={json.dumps(metric_name)}")
     choice = Options(
         task=task,
+        model=model,
         model_args=model_args,
         overrides=[*settings, *overrides],
         plugin_files=plugin,
@@ -114,14 +109,12 @@ def command(
         splits=[split],
         alone=True,
     )
-    _measure_task(choice, out or Path("gaps", Path(task).stem), split, include_path, form)
+    _measure_task(choice, out or Path("gaps", Path(task).stem), form)
 
 
 def _measure_task(
     choice: Options,
     path: Path,
-    split: str,
-    include_path: Sequence[str],
     form: Form,
 ) -> None:
     from gapft_harness.cli.display import print_page
@@ -133,13 +126,14 @@ def _measure_task(
     from gapft_harness.run_directory.directory import RunDirectory, list_recorded_include_paths
     from gapft_harness.run_directory.lock import hold_run_lock
 
+    (split,) = choice.splits
     for stage in ("search", "states"):
         run_stages_alone([stage], path, choice)
     with hold_run_lock(path):
         run = RunDirectory.open(path)
         folder = path / _GAP_FOLDER
         measured = measure_search(
-            run, split, include_path or list_recorded_include_paths(path), folder
+            run, split, choice.include_paths or list_recorded_include_paths(path), folder
         )
         findings = {
             name: compute_search(verdicts, measured.endings[name])

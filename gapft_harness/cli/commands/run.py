@@ -106,14 +106,13 @@ def command(
             raise UserError(f"{', '.join(given)}: {name} is a study; edit its file instead")
         _run_study(name, place, plugin, include_path, dry_run=dry_run)
         return
-    settings = [] if model is None else [f"model.backend={model}"]
-    if limit is not None:
-        settings += [f"data.pool_limit={limit}", f"data.audit_limit={limit}"]
+    limits = [] if limit is None else [f"data.pool_limit={limit}", f"data.audit_limit={limit}"]
     choice = Options(
         recipe=name,
         task=task,
+        model=model,
         model_args=model_args,
-        overrides=[*settings, *overrides],  # the last of one key wins
+        overrides=[*limits, *overrides],  # the last of one key wins
         conditions=condition,
         seeds=seed,
         plugin_files=plugin,

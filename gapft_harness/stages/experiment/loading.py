@@ -127,9 +127,7 @@ class CheckedExperiment:
     def steps(self, view: View) -> Iterator[Sequence[Step]]:
         """Yield its steps, each list after the one before it is made; see ``Experiment``."""
         entry, method = self._entry, cast(Any, self._wrapped).steps
-        with entry.wrap_errors():
-            generator = method(view)
-        entry.check_result(generator, InstanceOf[Iterator[Any]], method)
+        generator = entry.call(method, view, returns=InstanceOf[Iterator[Any]])
         while True:
             with entry.wrap_errors():
                 next_steps = next(generator, None)

@@ -16,7 +16,7 @@ from gapft_harness.engine.outputs import Facts
 from gapft_harness.engine.run import RECORDS
 from gapft_harness.hooks.judge import Judge
 from gapft_harness.hooks.manager import Plugins
-from gapft_harness.hooks.registration import SamplerTraits
+from gapft_harness.hooks.registration import SamplerTraits, VerifierTraits
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
 from gapft_harness.recipe.recipe import build_sampler_settings
 from gapft_harness.run_directory import layout
@@ -248,7 +248,7 @@ def _create_judge(
     name = task.get("verifier")
     if name is None:  # nothing is searched yet
         yield TableJudge(None)
-    elif not plugins.can_rejudge(name):
+    elif not plugins.get("verifier", name).require_traits(VerifierTraits).rejudge:
         yield TableJudge(None)
         findings.checked.append(f"the verdicts of {name} were not judged again (rejudge=False)")
     else:
