@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from gapft_harness.core.errors import UserError
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recorded import list_warnings
-from gapft_harness.stages.integrity.disjoint import (
+from gapft_harness.stages.pipeline import STAGES
+from gapft_harness.stages.search.disjoint import (
     DuplicateIndex,
     require_disjoint,
 )
-from gapft_harness.stages.pipeline import STAGES
 from gapft_harness.stages.verify.run import verify
 from tests.kit.command import gapft, succeed
 from tests.kit.letters import CONTAINS, write_letters

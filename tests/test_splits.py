@@ -20,7 +20,7 @@ from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.recipe.called_plugins import check_names
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.stages.integrity.disjoint import key_by_prompt, require_disjoint
+from gapft_harness.stages.search.disjoint import key_by_prompt, require_disjoint
 from gapft_harness.stages.search.splits import divide_pool, read_split, read_splits, sort_by_hash
 
 TASK = """

@@ -29,8 +29,7 @@ from gapft_harness.stages.steps import (
     make_selections,
     make_states,
 )
-from gapft_harness.stages.train.online import list_reward_warnings
-from gapft_harness.stages.train.requirements import check_packages
+from gapft_harness.stages.train.requirements import check_packages, list_reward_warnings
 from gapft_harness.stages.train.stage import divide_steps
 
 

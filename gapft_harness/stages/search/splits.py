@@ -1,6 +1,6 @@
 """The problems of each split of a run: limits, repeats, and calibration problems.
 
-No problem is in two splits (``stages/integrity/disjoint.py``), and no prompt contains a few-shot
+No problem is in two splits (``stages/search/disjoint.py``), and no prompt contains a few-shot
 example that is an audit or calibration problem. All splits are checked for this before anything is
 generated.
 """
@@ -17,7 +17,7 @@ from gapft_harness.core.records import Problem
 from gapft_harness.core.streams import derive_key
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.directory import CALIBRATION, Split, list_splits
-from gapft_harness.stages.integrity.disjoint import (
+from gapft_harness.stages.search.disjoint import (
     DuplicateIndex,
     KeyedText,
     key_by_prompt,
@@ -207,7 +207,7 @@ def divide_pool(problems: Sequence[Problem], count: int, audit: Sequence[Problem
     A limited pool uses the first problems of that order, so calibration does not change it while
     there are enough problems for both. Problems with the same content as a calibration problem
     leave the pool too. Problems that are also in the audit (by the rule of
-    ``stages/integrity/disjoint.py``) are not moved: they stay in the pool.
+    ``stages/search/disjoint.py``) are not moved: they stay in the pool.
 
     Raises:
         UserError: there are too few problems, or none would be left for the pool.

@@ -56,9 +56,9 @@ from gapft_harness.stages.generation.generation import (
     count_stored,
     generate_and_judge,
 )
-from gapft_harness.stages.integrity.disjoint import require_disjoint_splits
 from gapft_harness.stages.running import build_runner
 from gapft_harness.stages.search.data import check_splits, hash_problems, load_problems
+from gapft_harness.stages.search.disjoint import require_disjoint_splits
 from gapft_harness.stages.search.recorded import (
     build_search_settings,
     describe_logs,

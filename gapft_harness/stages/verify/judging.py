@@ -30,7 +30,7 @@ from gapft_harness.run_directory.tables import (
 )
 from gapft_harness.stages.descriptions import describe_model
 from gapft_harness.stages.generation.table import PARTS, TableCounts, hash_parts
-from gapft_harness.stages.integrity.differences import Differences, compare_values
+from gapft_harness.stages.verify.differences import Differences, compare_values
 
 #: Responses judged again at a time, and the maximum number of named differences of a table.
 _RESPONSE_BATCH, _MAX_NAMED = 1024, 20

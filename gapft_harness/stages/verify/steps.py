@@ -22,7 +22,6 @@ from gapft_harness.run_directory.parquet import read_ids
 from gapft_harness.run_directory.recorded import TRAINED_AS, read_training
 from gapft_harness.stages.decode import decode
 from gapft_harness.stages.experiment import View, load_experiments
-from gapft_harness.stages.integrity.differences import Differences, compare_ids
 from gapft_harness.stages.search.stage import find_searched_splits, search_split
 from gapft_harness.stages.steps import (
     follow_experiment,
@@ -34,6 +33,7 @@ from gapft_harness.stages.steps import (
 )
 from gapft_harness.stages.train.job import train
 from gapft_harness.stages.verify.arms import check_adapter, check_common_facts
+from gapft_harness.stages.verify.differences import Differences, compare_ids
 from gapft_harness.stages.verify.judging import ExpectedResponses, TableJudge
 from gapft_harness.stages.verify.searches import check_search
 
