@@ -130,12 +130,9 @@ def test_problems_with_calibration_content_leave_the_pool(
     gone = len(split) - 1 - len(left)
     assert division.dropped.startswith(f"pool: {gone} problem" if gone else "")
     assert bool(division.dropped) == bool(gone)
+    splits = {"calibration": division.calibration, "pool": division.pool}
     require_disjoint(
-        key_by_prompt(division.calibration),
-        key_by_prompt(division.pool),
-        "calibration",
-        "pool",
-        "t",
+        {name: key_by_prompt(problems) for name, problems in splits.items()}, "t", keep_shared=False
     )
 
 
@@ -162,8 +159,9 @@ def test_audit_duplicates_stay_in_the_pool(
     assert division.calibration == sort_by_hash(free)[-size:]
     assert division.pool == [problem for problem in split if problem not in division.calibration]
     assert division.dropped == ""
+    splits = {"calibration": division.calibration, "audit": audit}
     require_disjoint(
-        key_by_prompt(division.calibration), key_by_prompt(audit), "calibration", "audit", "t"
+        {name: key_by_prompt(problems) for name, problems in splits.items()}, "t", keep_shared=False
     )
 
 

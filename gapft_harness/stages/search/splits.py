@@ -22,7 +22,6 @@ from gapft_harness.stages.search.disjoint import (
     KeyedText,
     key_by_prompt,
     require_disjoint,
-    warn_of_overlap,
 )
 
 if TYPE_CHECKING:
@@ -57,22 +56,16 @@ def read_splits(
     """
     run_splits = [split for split in list_splits(recipe) if only is None or split in only]
     splits = {split: read_split(task, recipe, split) for split in run_splits}
-
-    def list_questions(split: Split) -> list[KeyedText]:
-        return [(problem.id, task.find_question(problem)) for problem in splits[split].problems]
-
-    for split, other in (("pool", "audit"), (CALIBRATION, "pool"), (CALIBRATION, "audit")):
-        if split not in splits or other not in splits:
-            continue
-        if recipe.data.keep_shared and (split, other) == ("pool", "audit"):
-            if overlap_note := warn_of_overlap(list_questions(split), list_questions(other)):
-                warnings = (*splits[split].warnings, overlap_note)
-                splits[split] = replace(splits[split], warnings=warnings)
-            continue
-        require_disjoint(list_questions(split), list_questions(other), split, other, task.name)
+    questions: dict[str, list[KeyedText]] = {
+        split: [(problem.id, task.find_question(problem)) for problem in read.problems]
+        for split, read in splits.items()
+    }
+    keep_shared = recipe.data.keep_shared
+    if note := require_disjoint(questions, task.name, keep_shared=keep_shared):
+        splits["pool"] = replace(splits["pool"], warnings=(*splits["pool"].warnings, note))
     for split in ("audit", CALIBRATION):
         if split in splits:
-            _require_other_examples(task, recipe, split, list_questions(split))
+            _require_other_examples(task, recipe, split, questions[split])
     return splits
 
 

@@ -58,7 +58,7 @@ from gapft_harness.stages.generation.generation import (
 )
 from gapft_harness.stages.running import build_runner
 from gapft_harness.stages.search.data import check_splits, hash_problems, load_problems
-from gapft_harness.stages.search.disjoint import require_disjoint_splits
+from gapft_harness.stages.search.disjoint import check_searched_splits
 from gapft_harness.stages.search.recorded import (
     build_search_settings,
     describe_logs,
@@ -299,7 +299,7 @@ def run_search_stage(context: Context) -> None:
     run.update_facts(partial(_record_search, task=task, include_paths=context.include_paths))
     if not list_setting_changes(read_recipe(run.path), run.recipe):
         context.warn(run.record_changes(runner.changes))  # else recorded with those of the recipe
-    warnings = require_disjoint_splits(context.run, find_searched_splits(context.run))
+    warnings = check_searched_splits(context.run, find_searched_splits(context.run))
     _report_search(context, outputs, data, warnings)
     for line in compare_with_paper(context.run):
         context.report_line(line)
