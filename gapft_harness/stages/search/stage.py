@@ -56,7 +56,6 @@ from gapft_harness.stages.generation.generation import (
     count_stored,
     generate_and_judge,
 )
-from gapft_harness.stages.running import build_runner
 from gapft_harness.stages.search.data import check_splits, hash_problems, load_problems
 from gapft_harness.stages.search.disjoint import check_searched_splits
 from gapft_harness.stages.search.recorded import (
@@ -282,7 +281,7 @@ def run_search_stage(context: Context) -> None:
     context.cache[MACHINE] = builder.machine
     problems = {split: data["splits"][split] for split in context.splits}
     paths = context.include_paths
-    steps, runner = _build_steps(builder, problems, paths), build_runner(context)
+    steps, runner = _build_steps(builder, problems, paths), context.build_runner()
     missing = runner.list_missing(steps)
     if any(map(needs_model, missing)):
         builder = replace(builder, source=_ask_model(context))
