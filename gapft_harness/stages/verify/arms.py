@@ -9,7 +9,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.identities import content_hash
 from gapft_harness.core.records import Arm, Example
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.engine.outputs import Output
@@ -21,7 +20,6 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recorded import read_source
 from gapft_harness.run_directory.tables import read_examples, read_states
-from gapft_harness.stages.descriptions import describe_adapter
 from gapft_harness.stages.verify.differences import compare_values
 from gapft_harness.stages.verify.searches import compare_weights
 from gapft_harness.training.groups import (
@@ -110,10 +108,6 @@ def check_adapter(run: RunDirectory, plugins: Plugins, step: Step, output: Outpu
         config = json.loads((folder / "adapter_config.json").read_text("utf-8"))
         expected = {key: getattr(settings, name) for key, name in _CONFIG_KEYS.items()}
         yield from compare_values(f"{where}/adapter_config.json", config, expected)
-    decisions = run.outputs.read_records().get(layout.decisions_path(arm))
-    seen = content_hash(describe_adapter(folder))
-    if decisions and decisions.made_from["inputs"].get("adapter") != [seen]:
-        yield f"{where}: differs from the adapter that made {layout.decisions_path(arm)}"
     if (folder / GROUPS).is_file():
         yield from _check_groups(run, arm, examples, facts)
     log = folder / "training_log.jsonl"
