@@ -23,13 +23,17 @@ from gapft_harness.lm_eval_bridge.fewshot import (
     has_listed_examples,
 )
 from gapft_harness.lm_eval_bridge.task import GapTask
-from gapft_harness.lm_eval_bridge.task_file.data import (
+from gapft_harness.lm_eval_bridge.task_file.documents import (
+    Document,
+    Documents,
     number_records,
     to_json_record,
 )
-from gapft_harness.lm_eval_bridge.task_file.documents import Document, Documents
-from gapft_harness.lm_eval_bridge.task_file.faults import describe_task
-from gapft_harness.lm_eval_bridge.task_file.settings import Episode, build_greedy_decoding
+from gapft_harness.lm_eval_bridge.task_file.settings import (
+    Episode,
+    build_greedy_decoding,
+    describe_task,
+)
 from gapft_harness.recipe.sections import Search
 
 
