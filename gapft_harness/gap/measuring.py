@@ -153,7 +153,6 @@ def measure_search(
     metric = _DECISION if stock is None or stock.pass_at is not None else stock.metric
     facts = {
         "version": (loaded.resolve_config().get("metadata") or {}).get("version"),
-        "metric": metric,
         "shots": loaded.num_fewshot,
         "repeats": int(loaded.resolve_config().get("repeats") or 1),
         "config": {
@@ -184,7 +183,7 @@ def measure_search(
         warnings=tuple(list_warnings(run)),
         voting=() if stock is None else stock.voting,
         rows_by_id=measured_rows,
-        facts={**facts, "source": read_source(run), "task": task},
+        facts={**facts, "source": read_source(run)},
         logs={kind: place.log_path(kind) for kind in (GREEDY_LOG, SAMPLES_LOG)},
     )
 
