@@ -125,12 +125,7 @@ def measure_search(
     search, task = run.recipe.search, run.task
     k = search.k
     loaded = load_task(str(task["name"]), [Path(path) for path in include_paths])
-    rows_by_id = {
-        problem.id: row
-        for row, problem in enumerate(
-            loaded.read_pool() if split == "pool" else loaded.read_audit()
-        )
-    }
+    rows_by_id = {problem.id: row for row, problem in enumerate(loaded.read(split))}
     stock = _load_stock_task(task)
     filters = [_NO_FILTER] if stock is None else stock.filters
     chosen = _NO_FILTER if stock is None else stock.filter

@@ -7,7 +7,7 @@ generated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -110,13 +110,8 @@ def _read_limited(
     """Read one split; calibration problems are never problems of ``audit``."""
     calibration = recipe.calibration
     source: Split = "pool" if split == CALIBRATION and isinstance(calibration, int) else split
-    readers: dict[Split, Callable[[], list[Problem]]] = {
-        "pool": task.read_pool,
-        "audit": task.read_audit,
-        "calibration": task.read_validation,
-    }
     dropped_count, warning_count = len(task.dropped), len(task.warnings)
-    problems, halving_note = readers[source](), ""
+    problems, halving_note = task.read(source), ""
     dropped = task.dropped[dropped_count:]
     if recipe.data.deduplicate:
         remaining = [problem for problem in problems if not is_repeat(problem.id)]
