@@ -58,7 +58,12 @@ def check_steps(
         judge: judges the responses again.
         findings: receives what was checked, what differs and what is missing.
     """
-    checker = build_checker(run, plugins, judge)
+    checks: dict[Callable[..., object], Check] = {
+        decode: partial(_check_decodes, run, judge),
+        train: partial(check_adapter, run, plugins),
+        search_split: partial(check_search, run, judge),
+    }
+    checker = Checker(run.outputs, checks)
     arms = [arm for arm in list_arms(run.recipe) if run.has(layout.selection_path(arm))]
     view = View(run, plugins, arms, plugin_files)
 
@@ -77,27 +82,11 @@ def check_steps(
     _follow(findings, layout.ADAPTERS, lambda: check_listed(lambda: list_training_steps(view)))
     view = view.with_arms(arm for arm in arms if run.has(layout.adapter_path(arm)))
     _check_adapters(view, findings)
-    check_decodes(view, checker, findings)
+    _check_results(view, checker, findings)
 
 
-def build_checker(run: RunDirectory, plugins: Plugins, judge: TableJudge) -> Checker:
-    """Build the checker of a run's outputs; see ``check_steps``."""
-    checks: dict[Callable[..., object], Check] = {
-        decode: partial(_check_decodes, run, judge),
-        train: partial(check_adapter, run, plugins),
-        search_split: partial(check_search, run, judge),
-    }
-    return Checker(run.outputs, checks)
-
-
-def check_decodes(view: View, checker: Checker, findings: Differences) -> None:
-    """Check the decodes of the view's arms, the outputs of experiments, and all other records.
-
-    Args:
-        view: the run with its trained arms.
-        checker: the checker of ``build_checker``.
-        findings: receives what was checked, what differs and what is missing.
-    """
+def _check_results(view: View, checker: Checker, findings: Differences) -> None:
+    """Check the decodes of the view's arms, the outputs of experiments, and all other records."""
     run = view.run
     _follow(findings, layout.DECISIONS, lambda: view.add(checker(list_audit_steps(view))))
     experiments = findings.try_reading(
