@@ -28,7 +28,6 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recorded import list_warnings, read_source
 from gapft_harness.run_directory.tables import JudgedResponse, read_judged, read_problems
-from gapft_harness.stages.generation.table import count_tokens
 
 if TYPE_CHECKING:
     from gapft_harness.lm_eval_bridge.stock import StockTask
@@ -94,7 +93,7 @@ class _Tally:
         self.passed.append([judgement.verdict.passed for judgement in judged])
         self.answers.append([*answers])
         self.errors += sum(judgement.verdict.status in ("error", "timeout") for judgement in judged)
-        self.cut += sum(judgement.finish_reason == "length" for judgement in judged)
+        self.cut += sum(judgement.response.finish_reason == "length" for judgement in judged)
 
     def build_verdicts(self) -> Verdicts:
         passed = np.array(self.passed)
@@ -251,16 +250,8 @@ def _judge_problems(
             # Keep a recorded verdict; a response that was not generated fails under every filter.
             if filter == chosen or response.finish_reason == CONTEXT_EXCEEDED:
                 verdict = judged_response.verdict
-            row.append(
-                Judgement(
-                    response.text,
-                    filtered,
-                    {decision: float(verdict.passed)} | metrics,
-                    verdict,
-                    response.finish_reason,
-                    count_tokens(response),
-                )
-            )
+            scores = {decision: float(verdict.passed)} | metrics
+            row.append(Judgement(response, filtered, scores, verdict))
         assert responses[0].response.index == GREEDY
         yield row
 
