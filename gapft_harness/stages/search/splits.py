@@ -133,17 +133,21 @@ def _read_limited(
             )
         problems = remaining
     if source == "pool" and isinstance(calibration, int) and problems:
-        division = divide_pool(problems, calibration, audit)
+        pool, moved = divide_pool(problems, calibration, audit)
         if split == CALIBRATION:
-            problems, dropped = division.calibration, []
+            problems, dropped = moved, []
         else:
-            halving_note = _warn_of_halved_pool(calibration, len(problems), len(division.pool))
-            problems = division.pool
+            halving_note = _warn_of_halved_pool(calibration, len(problems), len(pool))
             dropped.append(
                 f"pool: {calibration} problems moved to the calibration split "
                 "(experiments.scaling.calibration)"
             )
-            dropped += [division.dropped] if division.dropped else []
+            if repeats := len(problems) - len(moved) - len(pool):
+                dropped.append(
+                    f"pool: {repeats} problem{'s' * (repeats > 1)} dropped with the content of a "
+                    "calibration problem"
+                )
+            problems = pool
     limits = {"pool": recipe.data.pool_limit, "audit": recipe.data.audit_limit}
     limit = limits.get(split)
     if limit is not None and limit < len(problems):
@@ -168,34 +172,23 @@ def _warn_of_halved_pool(calibration_count: int, total: int, pool_count: int) ->
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Division:
-    """A training split divided into pool and calibration.
-
-    Attributes:
-        pool: the problems to search, in the order of the split.
-        calibration: the problems moved to the calibration split.
-        dropped: a sentence on pool problems dropped because calibration has the same content;
-            empty if there are none.
-    """
-
-    pool: list[Problem]
-    calibration: list[Problem]
-    dropped: str
-
-
 def sort_by_hash(problems: Sequence[Problem]) -> list[Problem]:
     """Sort problems by the frozen hash of their ids: limits use the first, calibration the last."""
     return sorted(problems, key=lambda problem: derive_key("limit", problem.id))
 
 
-def divide_pool(problems: Sequence[Problem], count: int, audit: Sequence[Problem] = ()) -> Division:
+def divide_pool(
+    problems: Sequence[Problem], count: int, audit: Sequence[Problem] = ()
+) -> tuple[list[Problem], list[Problem]]:
     """Move the last ``count`` problems in hash order from a training split to calibration.
 
     A limited pool uses the first problems of that order, so calibration does not change it while
     there are enough problems for both. Problems with the same content as a calibration problem
     leave the pool too. Problems that are also in the audit (by the rule of
     ``stages/search/disjoint.py``) are not moved: they stay in the pool.
+
+    Returns:
+        The pool, in the order of the split, and the calibration problems.
 
     Raises:
         UserError: there are too few problems, or none would be left for the pool.
@@ -219,7 +212,4 @@ def divide_pool(problems: Sequence[Problem], count: int, audit: Sequence[Problem
             f"key 'experiments.scaling.calibration': asks for {count} of the {len(problems)} "
             "problems of the training split, which leaves none for the pool; expected fewer"
         )
-    repeats = len(remaining) - len(pool)
-    plural = "s" * (repeats > 1)
-    dropped = f"pool: {repeats} problem{plural} dropped with the content of a calibration problem"
-    return Division(pool, calibration, dropped if repeats else "")
+    return pool, calibration
