@@ -36,7 +36,7 @@ from gapft_harness.run_directory.directory import (
     list_splits,
     read_recipe,
 )
-from gapft_harness.run_directory.facts import RunFacts, TaskFacts
+from gapft_harness.run_directory.facts import TaskFacts
 from gapft_harness.run_directory.recipe_changes import list_differences, list_setting_changes
 from gapft_harness.run_directory.recorded import read_searches
 from gapft_harness.run_directory.tables import write_problems
@@ -295,7 +295,8 @@ def run_search_stage(context: Context) -> None:
         if step not in missing and runner.run.find(step) is None:
             context.report_line(f"search {step.name}: reused")
     outputs = runner(steps)
-    run.update_facts(partial(_record_search, task=task, include_paths=context.include_paths))
+    folders = [str(Path(path).resolve()) for path in paths]
+    run.update_facts(lambda facts: facts.update({"task": task, "include_paths": folders}))
     if not list_setting_changes(read_recipe(run.path), run.recipe):
         context.warn(run.record_changes(runner.changes))  # else recorded with those of the recipe
     warnings = check_searched_splits(context.run, find_searched_splits(context.run))
@@ -429,11 +430,6 @@ def _describe_task(context: Context, data: Mapping[str, Any]) -> TaskFacts:
     earlier = recorded.get("dropped", []) if context.only_these_splits else []
     task["dropped"] = [*dict.fromkeys([*earlier, *task["dropped"]])]
     return task
-
-
-def _record_search(facts: RunFacts, task: TaskFacts, include_paths: Sequence[str]) -> None:
-    facts["task"] = task
-    facts["include_paths"] = [str(Path(path).resolve()) for path in include_paths]
 
 
 def _report_search(
