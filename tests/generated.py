@@ -21,6 +21,7 @@ from gapft_harness.stages.generation.lines import Responses
 from gapft_harness.stages.generation.table import write_responses
 
 STREAMS = SampleStreams(0, "search", "pool")
+SINGLE = Episodes(1, lambda texts, golds: [None] * len(texts))
 
 
 def place_chunks(
@@ -29,11 +30,11 @@ def place_chunks(
     chunk: int = 2,
     *,
     streams: SampleStreams = STREAMS,
-    episodes: Episodes | None = None,
+    episodes: Episodes = SINGLE,
     model: str = "",
 ) -> list[Chunk]:
     """Divide problems into chunks, with the parts of their responses."""
-    several = episodes is not None and episodes.attempts > 1
+    several = episodes.attempts > 1
     chunks = []
     for members in divide_into_chunks(problems, chunk):
         seen = [[p.id, p.prompt, p.gold if several else ""] for p in members]
@@ -55,7 +56,7 @@ def generate_missing(
     streams: SampleStreams = STREAMS,
     chunk: int = 2,
     progress: ReportProgress = report_nothing,
-    episodes: Episodes | None = None,
+    episodes: Episodes = SINGLE,
     judge: Judge | None = None,
     model: str = "",
     share: tuple[int, int] = (0, 1),
@@ -82,7 +83,7 @@ def judge_and_write(
     responses: Responses,
     problems: Sequence[Problem],
     judge: Judge,
-    episodes: Episodes | None = None,
+    episodes: Episodes = SINGLE,
     executions: int = 1,
 ) -> dict[str, Any]:
     """Judge responses without a store, and write them as a table; return its facts."""

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from gapft_harness.core.errors import UserError
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recorded import list_warnings
-from gapft_harness.stages.integrity.disjoint import (
+from gapft_harness.stages.pipeline import STAGES
+from gapft_harness.stages.search.disjoint import (
     DuplicateIndex,
     require_disjoint,
 )
-from gapft_harness.stages.pipeline import STAGES
 from gapft_harness.stages.verify.run import verify
 from tests.kit.command import gapft, succeed
 from tests.kit.letters import CONTAINS, write_letters
@@ -47,13 +47,13 @@ def test_finds_shared_problems_from_both_sides(
     assert all(any(b[0] == audit_id for b in audit) for _, audit_id in matches)
     assert bool(matches) == bool(DuplicateIndex(pool).list_shared(audit))
     if not matches:
-        require_disjoint(pool, audit, "pool", "audit", "t")
+        require_disjoint({"pool": pool, "audit": audit}, "t", keep_shared=False)
         return
     message = (
         rf"{len(matches)} of {len(pool)} pool problems .* first: {matches[0][0]} .*drop_shared=true"
     )
     with pytest.raises(UserError, match=message):
-        require_disjoint(pool, audit, "pool", "audit", "t")
+        require_disjoint({"pool": pool, "audit": audit}, "t", keep_shared=False)
 
 
 RECIPE = (

@@ -20,7 +20,7 @@ from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.recipe.called_plugins import check_names
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.stages.integrity.disjoint import key_by_prompt, require_disjoint
+from gapft_harness.stages.search.disjoint import key_by_prompt, require_disjoint
 from gapft_harness.stages.search.splits import divide_pool, read_split, read_splits, sort_by_hash
 
 TASK = """
@@ -88,12 +88,12 @@ def test_division_partitions_the_split_in_any_order(
 ) -> None:
     split = build_problems(count)
     size = data.draw(st.integers(1, count - 1))
-    division = divide_pool(split, size)
-    assert len(division.calibration) == size
-    assert list_ids(division.pool) | list_ids(division.calibration) == list_ids(split)
-    assert list_ids(division.pool).isdisjoint(list_ids(division.calibration))
+    pool, calibration = divide_pool(split, size)
+    assert len(calibration) == size
+    assert list_ids(pool) | list_ids(calibration) == list_ids(split)
+    assert list_ids(pool).isdisjoint(list_ids(calibration))
     rng.shuffle(split)
-    assert list_ids(divide_pool(split, size).calibration) == list_ids(division.calibration)
+    assert list_ids(divide_pool(split, size)[1]) == list_ids(calibration)
 
 
 @settings(deadline=None, max_examples=50)
@@ -102,8 +102,8 @@ def test_limited_pool_is_kept_when_possible(count: int, data: st.DataObject) -> 
     split = build_problems(count)
     size = data.draw(st.integers(1, count - 1))
     limit = data.draw(st.integers(1, count - size))
-    limited_pool = sort_by_hash(divide_pool(split, size).pool)[:limit]
-    assert limited_pool == sort_by_hash(split)[:limit]
+    pool, _ = divide_pool(split, size)
+    assert sort_by_hash(pool)[:limit] == sort_by_hash(split)[:limit]
 
 
 @settings(deadline=None, max_examples=50)
@@ -125,17 +125,11 @@ def test_problems_with_calibration_content_leave_the_pool(
     ]
     if not left:
         return
-    division = divide_pool(split, 1)
-    assert (division.calibration, division.pool) == ([calibrating], left)
-    gone = len(split) - 1 - len(left)
-    assert division.dropped.startswith(f"pool: {gone} problem" if gone else "")
-    assert bool(division.dropped) == bool(gone)
+    pool, calibration = divide_pool(split, 1)
+    assert (calibration, pool) == ([calibrating], left)
+    splits = {"calibration": calibration, "pool": pool}
     require_disjoint(
-        key_by_prompt(division.calibration),
-        key_by_prompt(division.pool),
-        "calibration",
-        "pool",
-        "t",
+        {name: key_by_prompt(problems) for name, problems in splits.items()}, "t", keep_shared=False
     )
 
 
@@ -158,12 +152,12 @@ def test_audit_duplicates_stay_in_the_pool(
         with pytest.raises(UserError, match=rf"calibration.*asks for {size} of"):
             divide_pool(split, size, audit)
         return
-    division = divide_pool(split, size, audit)
-    assert division.calibration == sort_by_hash(free)[-size:]
-    assert division.pool == [problem for problem in split if problem not in division.calibration]
-    assert division.dropped == ""
+    pool, calibration = divide_pool(split, size, audit)
+    assert calibration == sort_by_hash(free)[-size:]
+    assert pool == [problem for problem in split if problem not in calibration]
+    splits = {"calibration": calibration, "audit": audit}
     require_disjoint(
-        key_by_prompt(division.calibration), key_by_prompt(audit), "calibration", "audit", "t"
+        {name: key_by_prompt(problems) for name, problems in splits.items()}, "t", keep_shared=False
     )
 
 

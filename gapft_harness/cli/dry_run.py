@@ -52,12 +52,12 @@ from gapft_harness.stages.steps import (
     make_selections,
     make_states,
 )
-from gapft_harness.stages.train.online import list_reward_warnings
 from gapft_harness.stages.train.requirements import (
     describe_adapted_modules,
     explain_refused_kernels,
     find_end_tokens,
     list_missing_packages,
+    list_reward_warnings,
 )
 
 #: The last line of a dry run if the run itself can start.

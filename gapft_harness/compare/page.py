@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 from gapft_harness.analysis.pass_at_k import format_k, k_equivalent
 from gapft_harness.compare.comparison import Comparison, Selected
@@ -17,7 +16,6 @@ from gapft_harness.compare.items import (
     open_texts,
 )
 from gapft_harness.compare.notes import list_notes, list_warnings
-from gapft_harness.core.files import require_absent
 from gapft_harness.presentation.content import (
     Column,
     Figure,
@@ -112,29 +110,6 @@ def build_page(
     ]
     shown = [section for section in sections if section.tables or not section.title]
     return Page(_NAME, "Comparison", shown, files, explorer)
-
-
-def write_comparison(
-    comparison: Comparison,
-    folder: Path,
-    checks: Sequence[GateCheck] = (),
-    *,
-    overwrite: bool = False,
-) -> None:
-    """Write the page and all tables.
-
-    Args:
-        comparison: the comparison.
-        folder: the folder; created if missing.
-        checks: the checks of the gate.
-        overwrite: replace the files of an earlier comparison.
-
-    Raises:
-        UserError: the folder already contains a comparison.
-        GapftError: the folder is not writable, or the disk is full.
-    """
-    require_absent(folder, FILES, overwrite=overwrite)
-    build_page(comparison, checks, written=True).write(folder)
 
 
 def _describe_logs(comparison: Comparison) -> str:

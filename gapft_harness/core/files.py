@@ -83,7 +83,7 @@ def require_absent(folder: Path, names: Sequence[str], *, overwrite: bool = Fals
         if (folder / name).exists():
             raise UserError(
                 f"--out {folder}: the folder already has a {name}; give a different folder, or "
-                "--overwrite (in Python overwrite=True) to replace the file"
+                "--overwrite to replace the file"
             )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from gapft_harness.core.errors import UserError
 from gapft_harness.engine.differences import describe_differences
 from gapft_harness.engine.outputs import NotKnownYet, Output, Unknown
-from gapft_harness.engine.run import Run
+from gapft_harness.engine.run import Run, describe_missing
 from gapft_harness.engine.step import Step
 from gapft_harness.engine.store import Store
 
@@ -76,10 +76,7 @@ class StrictPlanner(Planner):
         for name, reason in self.new.items():
             path = self.run.folder / name
             if not path.exists():
-                raise UserError(
-                    f"{path}: does not exist yet; run the stage that makes it first (gapft run "
-                    "runs all stages)"
-                )
+                raise UserError(describe_missing(path))
             raise UserError(
                 f"{path}: was made with other settings or from other files"
                 f"{f' ({reason})' if reason else ''}; run the command without --only"

@@ -114,10 +114,7 @@ class Run:
                 f"gapft run {self.folder} makes it again"
             )
         if name is None or not path.exists():
-            raise UserError(
-                f"{path}: does not exist yet; run the stage that makes it first (gapft run runs "
-                "all stages)"
-            )
+            raise UserError(describe_missing(path))
         if sha256(self.folder / name) != self.read_records()[name].digest:
             raise UserError(
                 f"{path}: was changed after it was made (its hash differs from {RECORDS}); restore "
@@ -224,6 +221,13 @@ class Run:
         path = self.folder / RECORDS
         write_json(path, {_FORMAT_KEY: FORMAT, **facts, _OUTPUTS_KEY: outputs})
         self._content = _Content(_read_stamp(path), facts, {**records})
+
+
+def describe_missing(path: Path) -> str:
+    """Describe that an output of a run does not exist."""
+    return (
+        f"{path}: does not exist yet; run the stage that makes it first (gapft run runs all stages)"
+    )
 
 
 def _read_stamp(path: Path) -> tuple[int, ...]:

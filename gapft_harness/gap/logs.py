@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from gapft_harness.core.files import replace_file, write_json
-from gapft_harness.core.records import Problem, Verdict
+from gapft_harness.core.records import Problem, Response, Verdict
+from gapft_harness.stages.generation.table import count_tokens
 
 GREEDY_LOG, SAMPLES_LOG = "greedy", "samples"
 
@@ -26,20 +27,16 @@ class Judgement:
     """A response judged under one filter.
 
     Attributes:
-        text: the response.
+        response: the response.
         filtered: the filter's result.
         metrics: numeric metrics by name.
         verdict: the verdict.
-        finish_reason: how the response ended.
-        tokens: its length.
     """
 
-    text: str
+    response: Response
     filtered: Any
     metrics: Mapping[str, float]
     verdict: Verdict
-    finish_reason: str
-    tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,20 +109,17 @@ def write_rows(
         deployed: the deployment decode.
         samples: the samples.
     """
-    for kind, responses in ((GREEDY_LOG, [deployed]), (SAMPLES_LOG, samples)):
-        passing = sum(response.verdict.passed for response in responses) / len(responses)
+    for kind, judged in ((GREEDY_LOG, [deployed]), (SAMPLES_LOG, samples)):
+        passing = sum(item.verdict.passed for item in judged) / len(judged)
         metrics = dict(deployed.metrics) if kind == GREEDY_LOG else {"pass@1": passing}
+        filtered = [item.filtered for item in judged]
         row = {
             "doc_id": number,
             "doc": problem.document,
             "target": target,
             "arguments": {"gen_args_0": {"arg_0": problem.prompt, "arg_1": options[kind]}},
-            "resps": [[response.text for response in responses]],
-            "filtered_resps": [
-                responses[0].filtered
-                if len(responses) == 1
-                else [response.filtered for response in responses]
-            ],
+            "resps": [[item.response.text for item in judged]],
+            "filtered_resps": filtered if len(judged) == 1 else [filtered],
             "filter": filter,
             "metrics": list(metrics),
             "doc_hash": _hash_text(json.dumps(problem.document, indent=2, ensure_ascii=False)),
@@ -133,10 +127,10 @@ def write_rows(
             "target_hash": _hash_text(target),
             **metrics,
             "verdicts": [
-                {"status": v.verdict.status, "reason": v.verdict.reason} for v in responses
+                {"status": item.verdict.status, "reason": item.verdict.reason} for item in judged
             ],
-            "finish_reasons": [response.finish_reason for response in responses],
-            "tokens": [response.tokens for response in responses],
+            "finish_reasons": [item.response.finish_reason for item in judged],
+            "tokens": [count_tokens(item.response) for item in judged],
         }
         # UTF-8 cannot encode an unpaired surrogate, which a model may write: JSON escapes it
         files[kind].write(json.dumps(row, ensure_ascii=True, default=str) + "\n")

@@ -28,7 +28,6 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recorded import list_warnings, read_source
 from gapft_harness.run_directory.tables import JudgedResponse, read_judged, read_problems
-from gapft_harness.stages.generation.table import count_tokens
 
 if TYPE_CHECKING:
     from gapft_harness.lm_eval_bridge.stock import StockTask
@@ -94,7 +93,7 @@ class _Tally:
         self.passed.append([judgement.verdict.passed for judgement in judged])
         self.answers.append([*answers])
         self.errors += sum(judgement.verdict.status in ("error", "timeout") for judgement in judged)
-        self.cut += sum(judgement.finish_reason == "length" for judgement in judged)
+        self.cut += sum(judgement.response.finish_reason == "length" for judgement in judged)
 
     def build_verdicts(self) -> Verdicts:
         passed = np.array(self.passed)
@@ -125,12 +124,7 @@ def measure_search(
     search, task = run.recipe.search, run.task
     k = search.k
     loaded = load_task(str(task["name"]), [Path(path) for path in include_paths])
-    rows_by_id = {
-        problem.id: row
-        for row, problem in enumerate(
-            loaded.read_pool() if split == "pool" else loaded.read_audit()
-        )
-    }
+    rows_by_id = {problem.id: row for row, problem in enumerate(loaded.read(split))}
     stock = _load_stock_task(task)
     filters = [_NO_FILTER] if stock is None else stock.filters
     chosen = _NO_FILTER if stock is None else stock.filter
@@ -153,7 +147,6 @@ def measure_search(
     metric = _DECISION if stock is None or stock.pass_at is not None else stock.metric
     facts = {
         "version": (loaded.resolve_config().get("metadata") or {}).get("version"),
-        "metric": metric,
         "shots": loaded.num_fewshot,
         "repeats": int(loaded.resolve_config().get("repeats") or 1),
         "config": {
@@ -184,7 +177,7 @@ def measure_search(
         warnings=tuple(list_warnings(run)),
         voting=() if stock is None else stock.voting,
         rows_by_id=measured_rows,
-        facts={**facts, "source": read_source(run), "task": task},
+        facts={**facts, "source": read_source(run)},
         logs={kind: place.log_path(kind) for kind in (GREEDY_LOG, SAMPLES_LOG)},
     )
 
@@ -257,16 +250,8 @@ def _judge_problems(
             # Keep a recorded verdict; a response that was not generated fails under every filter.
             if filter == chosen or response.finish_reason == CONTEXT_EXCEEDED:
                 verdict = judged_response.verdict
-            row.append(
-                Judgement(
-                    response.text,
-                    filtered,
-                    {decision: float(verdict.passed)} | metrics,
-                    verdict,
-                    response.finish_reason,
-                    count_tokens(response),
-                )
-            )
+            scores = {decision: float(verdict.passed)} | metrics
+            row.append(Judgement(response, filtered, scores, verdict))
         assert responses[0].response.index == GREEDY
         yield row
 

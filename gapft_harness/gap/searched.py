@@ -24,7 +24,6 @@ class SearchedRun:
     Attributes:
         task: the task's name.
         verifier: the name of the task's verifier.
-        k: number of samples of each problem.
         splits: ``pool`` and ``audit``, or the one that was searched.
         recipe: the recipe as JSON values.
         warnings: the run's warnings.
@@ -33,7 +32,6 @@ class SearchedRun:
 
     task: str
     verifier: str
-    k: int
     splits: Mapping[str, Verdicts]
     recipe: Mapping[str, Any]
     warnings: tuple[str, ...] = ()
@@ -62,16 +60,14 @@ def read_run(path: Path) -> SearchedRun:
     return SearchedRun(
         task=run.task["name"],
         verifier=run.task["verifier"],
-        k=k,
-        splits={split: _read_split(run, split, k) for split in searched_splits},
+        splits={split: _read_split(table, k) for split, table in tables.items()},
         recipe=run.recipe.model_dump(mode="json"),
         warnings=tuple(list_warnings(run)),
         endings={split: _sum_endings(counts) for split, counts in endings.items()},
     )
 
 
-def _read_split(run: RunDirectory, split: str, k: int) -> Verdicts:
-    table = run.file(layout.responses_path(split))
+def _read_split(table: Path, k: int) -> Verdicts:
     verdicts = read_verdicts(table, k)
     if not len(verdicts.passing):
         raise UserError(f"{table}: no responses found")

@@ -8,9 +8,8 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Gold, Verdict
-from gapft_harness.lm_eval_bridge.task_file.data import number_records
-from gapft_harness.lm_eval_bridge.task_file.documents import Document, Documents
-from gapft_harness.lm_eval_bridge.task_file.faults import describe_task
+from gapft_harness.lm_eval_bridge.task_file.documents import Document, Documents, number_records
+from gapft_harness.lm_eval_bridge.task_file.settings import describe_task
 
 #: Number of examples that are judged, evenly spaced among all candidates.
 _JUDGED = 16

@@ -23,13 +23,17 @@ from gapft_harness.lm_eval_bridge.fewshot import (
     has_listed_examples,
 )
 from gapft_harness.lm_eval_bridge.task import GapTask
-from gapft_harness.lm_eval_bridge.task_file.data import (
+from gapft_harness.lm_eval_bridge.task_file.documents import (
+    Document,
+    Documents,
     number_records,
     to_json_record,
 )
-from gapft_harness.lm_eval_bridge.task_file.documents import Document, Documents
-from gapft_harness.lm_eval_bridge.task_file.faults import describe_task
-from gapft_harness.lm_eval_bridge.task_file.settings import Episode, build_greedy_decoding
+from gapft_harness.lm_eval_bridge.task_file.settings import (
+    Episode,
+    build_greedy_decoding,
+    describe_task,
+)
 from gapft_harness.recipe.sections import Search
 
 
@@ -114,6 +118,19 @@ class LoadedTask:
     def resolve_config(self) -> dict[str, Any]:
         """Return the resolved YAML of the task as JSON values; a function becomes its name."""
         return resolve_task_config(self._task)
+
+    def read(self, split: str) -> list[Problem]:
+        """Read the split ``pool``, ``audit`` or ``calibration``.
+
+        Raises:
+            UserError: as the method that reads it.
+        """
+        readers = {
+            "pool": self.read_pool,
+            "audit": self.read_audit,
+            "calibration": self.read_validation,
+        }
+        return readers[split]()
 
     def read_pool(self) -> list[Problem]:
         """Read the training split: the pool that is searched.
@@ -202,12 +219,7 @@ class LoadedTask:
             UserError: the verifier refuses a gold answer (the message names the record's file and
                 line), or too many answers in few-shot examples do not pass.
         """
-        if split not in self._golds:
-            _ = {
-                "pool": self.read_pool,
-                "audit": self.read_audit,
-                "calibration": self.read_validation,
-            }[split]()
+        self.read(split)
         judge.check_golds(self._golds[split])
         if isinstance(self._task, GapTask) and self._task.config.num_fewshot:
             check_examples(self._task, judge.verify)

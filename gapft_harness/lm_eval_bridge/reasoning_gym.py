@@ -8,7 +8,7 @@ from typing import Any
 from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge.benchmarks.reasoning_gym import load
 from gapft_harness.lm_eval_bridge.task import GapTask
-from gapft_harness.lm_eval_bridge.task_file.faults import describe_task
+from gapft_harness.lm_eval_bridge.task_file.settings import describe_task
 
 #: Defaults of the task YAML, each overridable.
 DEFAULTS: Mapping[str, Any] = {

@@ -29,18 +29,15 @@ from gapft_harness.lm_eval_bridge.benchmarks.splits import (
     Splits,
     are_all_local,
     build_local_splits,
+    resolve_data_files,
 )
 from gapft_harness.lm_eval_bridge.fewshot import check_examples, find_examples
 from gapft_harness.lm_eval_bridge.judge import Scores, judge_pairs
-from gapft_harness.lm_eval_bridge.task_file.data import (
-    number_records,
-    resolve_data_files,
-)
-from gapft_harness.lm_eval_bridge.task_file.documents import Document, Documents
-from gapft_harness.lm_eval_bridge.task_file.faults import describe_task
+from gapft_harness.lm_eval_bridge.task_file.documents import Document, Documents, number_records
 from gapft_harness.lm_eval_bridge.task_file.settings import (
     build_own_ids,
     check_named_fields,
+    describe_task,
     parse_settings,
 )
 from gapft_harness.lm_eval_bridge.task_file.templates import (

@@ -1,4 +1,4 @@
-"""The context of a stage: the run, its executor, and the options of the command."""
+"""The context of a stage: the run, its executor and runner, and the options of the command."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
+from gapft_harness.engine.outputs import Output
+from gapft_harness.engine.runner import Runner
+from gapft_harness.engine.step import Step
+from gapft_harness.engine.store import open_store
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import Executor, Progress
 from gapft_harness.hooks.registration import SamplerTraits
@@ -62,6 +66,27 @@ class Context:
         """Whether generation runs in processes that end with their stage."""
         sampler = self.plugins.get("sampler", self.run.recipe.model.backend)
         return sampler.require_traits(SamplerTraits).own_process
+
+    def build_runner(self) -> Runner:
+        """Build the runner of the run's steps."""
+        return Runner(
+            self.run.outputs,
+            open_store(self.run.path),
+            self.executor,
+            self.plugin_files,
+            self.progress,
+            self.report_line,
+        )
+
+    def make_decodes(self, runner: Runner, steps: Iterable[Step]) -> dict[str, Output]:
+        """Make the outputs of steps, and print the warnings of new tables of decisions."""
+        before = {name: record.digest for name, record in runner.run.read_records().items()}
+        outputs = runner(steps)
+        for name, record in runner.run.read_records().items():
+            is_decoded = layout.find_top_folder(name) == layout.DECISIONS
+            if is_decoded and name in outputs and before.get(name) != record.digest:
+                self.warn(record.facts.get("warnings", ()), layout.find_table_name(name))
+        return outputs
 
     def list_trainable_arms(self) -> list[Arm]:
         """List the recipe's arms that have a training budget."""

@@ -17,7 +17,6 @@ from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment import Experiment, check_experiments, run_experiments
 from gapft_harness.stages.experiment.stage import build_view
 from gapft_harness.stages.report import is_report_current, run_report_stage
-from gapft_harness.stages.running import build_runner, make_outputs
 from gapft_harness.stages.search.stage import run_search_stage
 from gapft_harness.stages.selection.stage import list_replicate_warnings
 from gapft_harness.stages.steps import (
@@ -29,8 +28,7 @@ from gapft_harness.stages.steps import (
     make_selections,
     make_states,
 )
-from gapft_harness.stages.train.online import list_reward_warnings
-from gapft_harness.stages.train.requirements import check_packages
+from gapft_harness.stages.train.requirements import check_packages, list_reward_warnings
 from gapft_harness.stages.train.stage import divide_steps
 
 
@@ -41,7 +39,7 @@ def run_states_stage(context: Context) -> None:
         task = run.task
         task["keep"] = keep
         run.update_facts(lambda facts: facts.update({"task": task}))
-    view, runner = build_view(context), build_runner(context)
+    view, runner = build_view(context), context.build_runner()
     StrictPlanner(run.outputs)(list_search_steps(view))
     make_states(view, runner, context.splits)
 
@@ -49,7 +47,7 @@ def run_states_stage(context: Context) -> None:
 def run_select_stage(context: Context) -> None:
     """Choose every arm's training set and budget, before anything is trained."""
     run = context.run
-    view, runner = build_view(context), build_runner(context)
+    view, runner = build_view(context), context.build_runner()
     StrictPlanner(run.outputs)(list_search_steps(view))
     make_states(view, runner)
     selections = make_selections(view, runner)
@@ -106,7 +104,7 @@ def run_train_stage(context: Context) -> None:
     warnings = list_reward_warnings(run.recipe, run.task, context.plugins)
     run.update_facts(lambda facts: facts["warnings"].update(train=warnings))
     context.warn(warnings)
-    runner, steps = build_runner(context), list_training_steps(view)
+    runner, steps = context.build_runner(), list_training_steps(view)
     missing = {step.key: step for step in divide_steps(context, runner.list_missing(steps))}
     runner([replace(missing.get(step.key, step), name=step.name) for step in steps])
     if reused := len({step.key for step in steps} - missing.keys()):
@@ -117,7 +115,7 @@ def run_audit_stage(context: Context) -> None:
     """Decode the audit with every arm's adapter."""
     view = build_view(context)
     follow_selections(view, StrictPlanner(context.run.outputs))
-    make_outputs(context, build_runner(context), list_audit_steps(view))
+    context.make_decodes(context.build_runner(), list_audit_steps(view))
 
 
 def _run_experiments_stage(context: Context) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.protocols import Progress
-from gapft_harness.stages.integrity.differences import Differences
 from gapft_harness.stages.verify import run as verification
+from gapft_harness.stages.verify.differences import Differences
 from gapft_harness.study.cells import read_cells
 from gapft_harness.study.findings import compute_study
 from gapft_harness.study.page import build_page

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from gapft_harness.compare.page import FILES, build_page, write_comparison
+from gapft_harness.compare.page import FILES, build_page
 from tests.compare.command import read_refusal, run_compare
 from tests.compare.logs import compare_logs, read_model, read_results, row, write_log
 from tests.presentation.exploring import unpack_page
@@ -116,7 +116,7 @@ def test_long_texts_are_only_in_the_items(tmp_path: Path) -> None:
     texts = {"resps": [["x" * 200_000]], "arguments": {"gen_args_0": {"arg_0": "p" * 100_000}}}
     before = write_log(tmp_path / "a", rows=[row(n, 0, **texts) for n in range(60)])
     after = write_log(tmp_path / "b", rows=[row(n, 1, **texts) for n in range(60)])
-    write_comparison(compare_logs(before, after, shown=100), tmp_path / "out")
+    build_page(compare_logs(before, after, shown=100), written=True).write(tmp_path / "out")
     for page in ("comparison.md", "comparison.html"):
         assert (tmp_path / "out" / page).stat().st_size < 1_000_000
     assert (tmp_path / "out/tables/items.csv").stat().st_size > 60 * 200_000
@@ -177,7 +177,7 @@ def test_names_seeds_after_their_logs(tmp_path: Path) -> None:
         write_log(tmp_path / f"tuned_seed{seed}" / "model", values, date=date)
     comparison = compare_logs(before, f"tuned={tmp_path}/tuned_seed*")
     assert comparison.seeds == {"tuned": ["tuned_seed2", "tuned_seed10"]}, "2 before 10"
-    write_comparison(comparison, tmp_path / "out")
+    build_page(comparison, written=True).write(tmp_path / "out")
     seeds = [item["seed"] for item in read_csv(tmp_path / "out", "items")]
     assert seeds == ["tuned_seed2"] * 6 + ["tuned_seed10"]
     index, _ = unpack_page(tmp_path / "out/explorer.html")

@@ -22,7 +22,7 @@ from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.stages.generation.chunks import DecodePhase, build_search_phases
 from gapft_harness.stages.generation.episodes import Episodes
 from gapft_harness.stages.generation.lines import Responses
-from tests.generated import generate_missing
+from tests.generated import SINGLE, generate_missing
 
 K = 5
 ONE = Decoding(do_sample=False, max_gen_toks=4)
@@ -126,7 +126,7 @@ def draw(
     sampler: ScriptedSampler,
     recipe: Recipe,
     verifier: PrefixVerifier,
-    episodes: Episodes | None = None,
+    episodes: Episodes = SINGLE,
     progress: ReportProgress = report_nothing,
 ) -> Responses:
     return generate_missing(

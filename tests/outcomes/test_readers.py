@@ -12,7 +12,7 @@ import pytest
 
 from gapft_harness.compare.choice import CompareChoice, Rule
 from gapft_harness.compare.comparison import compare
-from gapft_harness.compare.page import write_comparison
+from gapft_harness.compare.page import build_page
 from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.outcomes.logs import open_log
@@ -46,7 +46,7 @@ def test_compares_plugin_logs(answers_plugin: str, tmp_path: Path) -> None:
     comparison = compare(before, [after], CompareChoice(plugin_files=[answers_plugin]))
     (paired,) = comparison.findings.models.values()
     assert (paired.before, paired.after, paired.gained, paired.lost) == (0.25, 0.75, 2, 0)
-    write_comparison(comparison, tmp_path / "out")
+    build_page(comparison, written=True).write(tmp_path / "out")
     assert "boxed{2} after" in (tmp_path / "out/tables/items.csv").read_text()
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -87,4 +87,4 @@ def gather_responses(*files: str, **choice: Any) -> None:
     """Gather logs for the problems of ``VERDICTS`` with K = 2."""
     prompts = dict.fromkeys(line["prompt"] for line in build_lines(VERDICTS))
     problems = [Problem(f"pool{row}-x", prompt, "a") for row, prompt in enumerate(prompts)]
-    LogImport(LogResponses(pool=files, **choice), problems, "pool", 2).write(StringIO())
+    LogImport(LogResponses(pool=files, **choice), problems, "pool", 2).write(Path(os.devnull))

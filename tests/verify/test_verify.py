@@ -163,7 +163,7 @@ def test_edited_adapter_config_is_named(run: BaseRun, key: str) -> None:
     change_json(path, lambda config: config.update({key: ["x"] if "modules" in key else 7}))
     record_again(run.path, f"adapters/{ARM}")
     lines = run.find_differences()
-    assert any(line.startswith(f"adapters/{ARM}: differs from the adapter") for line in lines)
+    assert any(f"run.json, decisions/{ARM}.parquet: inputs.adapter" in line for line in lines)
     assert any(line.startswith(f"adapters/{ARM}/adapter_config.json: {key}") for line in lines) == (
         key in ("r", "lora_alpha")
     )

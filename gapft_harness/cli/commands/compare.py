@@ -192,7 +192,7 @@ def command(
             write_junit,
         )
         from gapft_harness.compare.judging import parse_rule
-        from gapft_harness.compare.page import FILES, build_page, write_comparison
+        from gapft_harness.compare.page import FILES, build_page
         from gapft_harness.compare.policy import EXIT_STATUS
         from gapft_harness.core.files import require_absent, require_folder
 
@@ -235,7 +235,7 @@ def command(
         checks = check_policy(comparison, rules)
         lines = []
         if out is not None:
-            write_comparison(comparison, out, checks, overwrite=overwrite)
+            build_page(comparison, checks, written=True).write(out)
             lines.append(f"written: {out / FILES[0]}, {', '.join(FILES[1:])}, tables/, figures/")
         if junit is not None:
             write_junit(checks, comparison.unit, junit)

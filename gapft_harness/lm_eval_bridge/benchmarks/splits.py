@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from operator import add
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge.task_file.documents import Documents, read_documents
@@ -71,6 +71,20 @@ def describe_unpublished(what: str, count: int, published: int) -> str:
     if count == published:
         return ""
     return f"differ from the paper: found {what} {count:,}; expected {what} {published:,}"
+
+
+def resolve_data_files(config: Any, files: Any) -> dict[str, list[str]]:
+    """Return ``data_files`` as split -> paths; relative paths start from the YAML's folder."""
+    source = (config.metadata or {}).get("config_source", "inline")
+    folder = Path.cwd() if source == "inline" else Path(source).resolve().parent
+    by_split = files if isinstance(files, Mapping) else {"train": files}
+    return {
+        split: [
+            path if "://" in path else str(folder / path)
+            for path in ([paths] if isinstance(paths, str) else paths)
+        ]
+        for split, paths in by_split.items()
+    }
 
 
 def are_all_local(files: Mapping[str, Sequence[str]]) -> bool:

@@ -1,9 +1,10 @@
-"""Read benchmark files (JSON lines or one JSON list), with errors that name file and line."""
+"""A split's records with their places, from files (JSON lines or one JSON list) or rows."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, overload
 
@@ -71,6 +72,20 @@ class Documents(Sequence[Document]):
     def map(self, change: Callable[[Document], Document]) -> Documents:
         """Return all records after ``change``, with the same places."""
         return Documents([change(record) for record in self._records], self._places)
+
+
+def number_records(rows: Iterable[Any], place: str) -> Documents:
+    """Add places to records: their own if they have any, else ``place`` and their number."""
+    if isinstance(rows, Documents):
+        return rows
+    records = [dict(row) for row in rows]
+    return Documents(records, [f"{place}, record {n}" for n in range(1, len(records) + 1)])
+
+
+def to_json_record(row: Mapping[str, Any]) -> Document:
+    """Convert a dataset's row to JSON values (a date becomes text)."""
+    document: Document = json.loads(json.dumps(dict(row), default=str, ensure_ascii=False))
+    return document
 
 
 def read_documents(path: Path) -> Documents:

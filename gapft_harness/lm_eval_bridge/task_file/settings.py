@@ -19,6 +19,14 @@ from gapft_harness.recipe.messages import build_recipe_error
 from gapft_harness.recipe.sections import RecipeSection, Search
 
 
+def describe_task(config: Any) -> str:
+    """Return a task's name and file for messages; a key may be in a file that it includes."""
+    settings = config if type(config) is dict else vars(config)
+    source = (settings.get("metadata") or {}).get("config_source")
+    place = f" ({source})" if source and source != "inline" else ""
+    return f"task {settings.get('task')}{place}"
+
+
 class Episode(RecipeSection):
     """The attempts and executions of one decode of a task.
 

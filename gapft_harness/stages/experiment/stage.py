@@ -10,7 +10,6 @@ from gapft_harness.run_directory import layout
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment.loading import find_experiments
 from gapft_harness.stages.experiment.view import RUN_FOLDERS, View
-from gapft_harness.stages.running import build_runner, make_outputs
 
 
 def check_experiments(context: Context, arms: Iterable[Arm]) -> None:
@@ -52,10 +51,10 @@ def run_experiments(context: Context) -> None:
     Raises:
         UserError: a finished file was changed.
     """
-    view, runner = build_view(context), build_runner(context)
+    view, runner = build_view(context), context.build_runner()
     for experiment in find_experiments(context):
         for steps in experiment.steps(view):
-            view.add(make_outputs(context, runner, steps))
+            view.add(context.make_decodes(runner, steps))
     others = sorted(
         name for name in runner.run.read_records().keys() - runner.requested if _is_own(name)
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 from gapft_harness.core.records import SOURCE, Arm
 from gapft_harness.engine.outputs import NOT_HERE, Output, Unknown
+from gapft_harness.engine.run import describe_missing
 from gapft_harness.engine.step import Input, Step
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import Executor
@@ -97,10 +98,7 @@ class View:
             whole = self._outputs[folder]
             return whole if isinstance(whole, Unknown) else Output(whole.path / inner, whole.facts)
         if not self.has(file):
-            return Unknown(
-                f"{self.run.path / file}: does not exist yet; run the stage that makes it first "
-                "(gapft run runs all stages)"
-            )
+            return Unknown(describe_missing(self.run.path / file))
         record = self.run.outputs.read_records().get(file)
         return Output(self.run.file(file), record.facts if record else {})
 

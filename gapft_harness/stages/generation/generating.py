@@ -87,7 +87,7 @@ class ChunkGenerator:
         sampler: the model.
         source: the sampler's description of its model, recorded with each part.
         streams: the samples' random streams.
-        episodes: the settings of episodes; None for single responses.
+        episodes: the settings of episodes; one attempt for single responses.
         judge: reads the answers of the first chunk.
         run: the run directory that responses are generated for, recorded with each part.
         keeps_verdicts: whether verdicts of the sampler are kept; else they are an error.
@@ -96,7 +96,7 @@ class ChunkGenerator:
     sampler: Sampler
     source: Mapping[str, Any]
     streams: SampleStreams
-    episodes: Episodes | None = None
+    episodes: Episodes
     judge: Judge | None = None
     run: str = ""
     keeps_verdicts: bool = False
@@ -150,8 +150,8 @@ class ChunkGenerator:
             )
             for p in members
         ]
-        for attempt in range(1, (self.episodes.attempts if self.episodes else 1) + 1):
-            if self.episodes is not None and attempt > 1:
+        for attempt in range(1, self.episodes.attempts + 1):
+            if attempt > 1:
                 requests = build_next_requests(
                     self.episodes,
                     members,

@@ -58,7 +58,7 @@ def label_repeated(
     first: Sequence[Verdict],
     executions: int,
     judge: Judge,
-    episodes: Episodes | None,
+    episodes: Episodes,
 ) -> list[tuple[Verdict, list[str]]]:
     """Repeat the execution of deployment episodes, and label them by majority.
 
@@ -76,7 +76,7 @@ def label_repeated(
     rounds, changed = [first], set[str]()
     for _ in range(executions - 1):
         rounds.append([verdict for verdict, _ in judge.judge_responses(responses, golds)])
-        if episodes is not None and episodes.attempts > 1:
+        if episodes.attempts > 1:
             changed |= _find_changed_feedback(responses, golds, episodes)
     labelled = []
     for response, *verdicts in zip(responses, *rounds, strict=True):
@@ -153,7 +153,7 @@ class ChunkJudge:
     """
 
     judge: Judge
-    episodes: Episodes | None = None
+    episodes: Episodes
     executions: int = 1
     run: str = ""
 

@@ -76,8 +76,7 @@ def load_problems(
     read = read_split(task, recipe, split)
     facts, judge = _load_verifier(task, recipe, plugins)
     task.check_golds(judge, read.gold_split)
-    notices = {"dropped": list(read.dropped), "warnings": list(read.warnings)}
-    return read.problems, facts | notices, judge
+    return read.problems, facts, judge
 
 
 def _load_recipe_task(recipe: Recipe, include_paths: Sequence[str]) -> LoadedTask:

@@ -37,7 +37,6 @@ class LoggedResponse:
     """One response of a log.
 
     Attributes:
-        line: its line in the log, from 1.
         location: file and line, for messages.
         key: identifies its problem.
         index: ``GREEDY``, or a sample's number; in a format without numbers, the number within the
@@ -49,7 +48,6 @@ class LoggedResponse:
         rule: values by kind that must be equal in all rows; else the same text could pass and fail.
     """
 
-    line: int
     location: str
     key: Key
     index: int
@@ -139,7 +137,6 @@ def _build_response(
             rule.pop("metric")
     index = sample.index if is_numbered(log) or sample.index != GREEDY else number
     return LoggedResponse(
-        sample.line,
         location,
         _find_key(log, sample, choice),
         GREEDY if greedy and not is_numbered(log) else index,

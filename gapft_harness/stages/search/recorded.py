@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from gapft_harness.core.digests import hash_file
 from gapft_harness.core.errors import UserError
@@ -93,13 +92,8 @@ def record_responses(
     assert choice is not None
     _require_single(task, choice)
     log_import = LogImport(choice, problems, split, recipe.search.k, plugin_files)
-    replace_file(path, partial(_write_lines, log_import))
+    replace_file(path, log_import.write)
     return {"imported": log_import.build_facts(), "warnings": log_import.list_warnings()}
-
-
-def _write_lines(log_import: LogImport, path: Path) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        log_import.write(file)
 
 
 def _require_single(task: Mapping[str, Any], choice: LogResponses) -> None:
@@ -165,8 +159,8 @@ class LogImport:
         """The log of greedy responses; None: they are in the other logs."""
         return next((log for split, log in self.choice.greedy.items() if split == self.split), None)
 
-    def write(self, file: TextIO) -> None:
-        """Read all logs and write a line for each response.
+    def write(self, file: Path) -> None:
+        """Read all logs and write a file with a line for each response.
 
         Raises:
             UserError: as for ``record_responses``.
@@ -189,13 +183,14 @@ class LogImport:
             )
         # write the responses; plain JSON lines number their samples over all files
         locations = ResponseLocations()
-        for path, log in zip(paths, logs, strict=True):
-            self.formats[path] = log.kind
-            for line in self._build_lines(path, log, locations):
-                file.write(json.dumps(line, ensure_ascii=True) + "\n")
-                self.response_count += 1
-            if path != self.greedy_path and not is_numbered(log):
-                self.samples += locations.count_samples(self.problems, self.samples, path)
+        with file.open("w", encoding="utf-8") as lines:
+            for path, log in zip(paths, logs, strict=True):
+                self.formats[path] = log.kind
+                for line in self._build_lines(path, log, locations):
+                    lines.write(json.dumps(line, ensure_ascii=True) + "\n")
+                    self.response_count += 1
+                if path != self.greedy_path and not is_numbered(log):
+                    self.samples += locations.count_samples(self.problems, self.samples, path)
         if True in are_numbered:
             self.samples = locations.count_samples(self.problems, 0, all_paths)
         # every problem has its responses, and no log changed meanwhile

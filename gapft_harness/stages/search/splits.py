@@ -1,13 +1,13 @@
 """The problems of each split of a run: limits, repeats, and calibration problems.
 
-No problem is in two splits (``stages/integrity/disjoint.py``), and no prompt contains a few-shot
+No problem is in two splits (``stages/search/disjoint.py``), and no prompt contains a few-shot
 example that is an audit or calibration problem. All splits are checked for this before anything is
 generated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,12 +17,11 @@ from gapft_harness.core.records import Problem
 from gapft_harness.core.streams import derive_key
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.directory import CALIBRATION, Split, list_splits
-from gapft_harness.stages.integrity.disjoint import (
+from gapft_harness.stages.search.disjoint import (
     DuplicateIndex,
     KeyedText,
     key_by_prompt,
     require_disjoint,
-    warn_of_overlap,
 )
 
 if TYPE_CHECKING:
@@ -57,22 +56,16 @@ def read_splits(
     """
     run_splits = [split for split in list_splits(recipe) if only is None or split in only]
     splits = {split: read_split(task, recipe, split) for split in run_splits}
-
-    def list_questions(split: Split) -> list[KeyedText]:
-        return [(problem.id, task.find_question(problem)) for problem in splits[split].problems]
-
-    for split, other in (("pool", "audit"), (CALIBRATION, "pool"), (CALIBRATION, "audit")):
-        if split not in splits or other not in splits:
-            continue
-        if recipe.data.keep_shared and (split, other) == ("pool", "audit"):
-            if overlap_note := warn_of_overlap(list_questions(split), list_questions(other)):
-                warnings = (*splits[split].warnings, overlap_note)
-                splits[split] = replace(splits[split], warnings=warnings)
-            continue
-        require_disjoint(list_questions(split), list_questions(other), split, other, task.name)
+    questions: dict[str, list[KeyedText]] = {
+        split: [(problem.id, task.find_question(problem)) for problem in read.problems]
+        for split, read in splits.items()
+    }
+    keep_shared = recipe.data.keep_shared
+    if note := require_disjoint(questions, task.name, keep_shared=keep_shared):
+        splits["pool"] = replace(splits["pool"], warnings=(*splits["pool"].warnings, note))
     for split in ("audit", CALIBRATION):
         if split in splits:
-            _require_other_examples(task, recipe, split, list_questions(split))
+            _require_other_examples(task, recipe, split, questions[split])
     return splits
 
 
@@ -117,13 +110,8 @@ def _read_limited(
     """Read one split; calibration problems are never problems of ``audit``."""
     calibration = recipe.calibration
     source: Split = "pool" if split == CALIBRATION and isinstance(calibration, int) else split
-    readers: dict[Split, Callable[[], list[Problem]]] = {
-        "pool": task.read_pool,
-        "audit": task.read_audit,
-        "calibration": task.read_validation,
-    }
     dropped_count, warning_count = len(task.dropped), len(task.warnings)
-    problems, halving_note = readers[source](), ""
+    problems, halving_note = task.read(source), ""
     dropped = task.dropped[dropped_count:]
     if recipe.data.deduplicate:
         remaining = [problem for problem in problems if not is_repeat(problem.id)]
@@ -145,17 +133,21 @@ def _read_limited(
             )
         problems = remaining
     if source == "pool" and isinstance(calibration, int) and problems:
-        division = divide_pool(problems, calibration, audit)
+        pool, moved = divide_pool(problems, calibration, audit)
         if split == CALIBRATION:
-            problems, dropped = division.calibration, []
+            problems, dropped = moved, []
         else:
-            halving_note = _warn_of_halved_pool(calibration, len(problems), len(division.pool))
-            problems = division.pool
+            halving_note = _warn_of_halved_pool(calibration, len(problems), len(pool))
             dropped.append(
                 f"pool: {calibration} problems moved to the calibration split "
                 "(experiments.scaling.calibration)"
             )
-            dropped += [division.dropped] if division.dropped else []
+            if repeats := len(problems) - len(moved) - len(pool):
+                dropped.append(
+                    f"pool: {repeats} problem{'s' * (repeats > 1)} dropped with the content of a "
+                    "calibration problem"
+                )
+            problems = pool
     limits = {"pool": recipe.data.pool_limit, "audit": recipe.data.audit_limit}
     limit = limits.get(split)
     if limit is not None and limit < len(problems):
@@ -180,34 +172,23 @@ def _warn_of_halved_pool(calibration_count: int, total: int, pool_count: int) ->
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Division:
-    """A training split divided into pool and calibration.
-
-    Attributes:
-        pool: the problems to search, in the order of the split.
-        calibration: the problems moved to the calibration split.
-        dropped: a sentence on pool problems dropped because calibration has the same content;
-            empty if there are none.
-    """
-
-    pool: list[Problem]
-    calibration: list[Problem]
-    dropped: str
-
-
 def sort_by_hash(problems: Sequence[Problem]) -> list[Problem]:
     """Sort problems by the frozen hash of their ids: limits use the first, calibration the last."""
     return sorted(problems, key=lambda problem: derive_key("limit", problem.id))
 
 
-def divide_pool(problems: Sequence[Problem], count: int, audit: Sequence[Problem] = ()) -> Division:
+def divide_pool(
+    problems: Sequence[Problem], count: int, audit: Sequence[Problem] = ()
+) -> tuple[list[Problem], list[Problem]]:
     """Move the last ``count`` problems in hash order from a training split to calibration.
 
     A limited pool uses the first problems of that order, so calibration does not change it while
     there are enough problems for both. Problems with the same content as a calibration problem
     leave the pool too. Problems that are also in the audit (by the rule of
-    ``stages/integrity/disjoint.py``) are not moved: they stay in the pool.
+    ``stages/search/disjoint.py``) are not moved: they stay in the pool.
+
+    Returns:
+        The pool, in the order of the split, and the calibration problems.
 
     Raises:
         UserError: there are too few problems, or none would be left for the pool.
@@ -231,7 +212,4 @@ def divide_pool(problems: Sequence[Problem], count: int, audit: Sequence[Problem
             f"key 'experiments.scaling.calibration': asks for {count} of the {len(problems)} "
             "problems of the training split, which leaves none for the pool; expected fewer"
         )
-    repeats = len(remaining) - len(pool)
-    plural = "s" * (repeats > 1)
-    dropped = f"pool: {repeats} problem{plural} dropped with the content of a calibration problem"
-    return Division(pool, calibration, dropped if repeats else "")
+    return pool, calibration

@@ -36,7 +36,7 @@ from gapft_harness.run_directory.directory import (
     list_splits,
     read_recipe,
 )
-from gapft_harness.run_directory.facts import RunFacts, TaskFacts
+from gapft_harness.run_directory.facts import TaskFacts
 from gapft_harness.run_directory.recipe_changes import list_differences, list_setting_changes
 from gapft_harness.run_directory.recorded import read_searches
 from gapft_harness.run_directory.tables import write_problems
@@ -56,9 +56,8 @@ from gapft_harness.stages.generation.generation import (
     count_stored,
     generate_and_judge,
 )
-from gapft_harness.stages.integrity.disjoint import require_disjoint_splits
-from gapft_harness.stages.running import build_runner
 from gapft_harness.stages.search.data import check_splits, hash_problems, load_problems
+from gapft_harness.stages.search.disjoint import check_searched_splits
 from gapft_harness.stages.search.recorded import (
     build_search_settings,
     describe_logs,
@@ -282,7 +281,7 @@ def run_search_stage(context: Context) -> None:
     context.cache[MACHINE] = builder.machine
     problems = {split: data["splits"][split] for split in context.splits}
     paths = context.include_paths
-    steps, runner = _build_steps(builder, problems, paths), build_runner(context)
+    steps, runner = _build_steps(builder, problems, paths), context.build_runner()
     missing = runner.list_missing(steps)
     if any(map(needs_model, missing)):
         builder = replace(builder, source=_ask_model(context))
@@ -296,10 +295,11 @@ def run_search_stage(context: Context) -> None:
         if step not in missing and runner.run.find(step) is None:
             context.report_line(f"search {step.name}: reused")
     outputs = runner(steps)
-    run.update_facts(partial(_record_search, task=task, include_paths=context.include_paths))
+    folders = [str(Path(path).resolve()) for path in paths]
+    run.update_facts(lambda facts: facts.update({"task": task, "include_paths": folders}))
     if not list_setting_changes(read_recipe(run.path), run.recipe):
         context.warn(run.record_changes(runner.changes))  # else recorded with those of the recipe
-    warnings = require_disjoint_splits(context.run, find_searched_splits(context.run))
+    warnings = check_searched_splits(context.run, find_searched_splits(context.run))
     _report_search(context, outputs, data, warnings)
     for line in compare_with_paper(context.run):
         context.report_line(line)
@@ -430,11 +430,6 @@ def _describe_task(context: Context, data: Mapping[str, Any]) -> TaskFacts:
     earlier = recorded.get("dropped", []) if context.only_these_splits else []
     task["dropped"] = [*dict.fromkeys([*earlier, *task["dropped"]])]
     return task
-
-
-def _record_search(facts: RunFacts, task: TaskFacts, include_paths: Sequence[str]) -> None:
-    facts["task"] = task
-    facts["include_paths"] = [str(Path(path).resolve()) for path in include_paths]
 
 
 def _report_search(

@@ -112,16 +112,6 @@ def compute_states(
     return {"states": dict(counts)}
 
 
-def _check_samples(problem_id: str, judged: Sequence[JudgedResponse], k: int) -> None:
-    """Require all decodes of a problem."""
-    indices = [j.response.index for j in judged]
-    require_consistent(
-        indices == [GREEDY, *range(k)],
-        f"problem {problem_id}: expected the deployment response {GREEDY} and samples 0 to "
-        f"{k - 1}, found {indices}",
-    )
-
-
 def compute_state(
     problem_id: str,
     judged: Sequence[JudgedResponse],
@@ -141,7 +131,12 @@ def compute_state(
     Raises:
         PluginError: the rule failed, or chose something other than a passing sample.
     """
-    _check_samples(problem_id, judged, drawn)
+    indices = [j.response.index for j in judged]
+    require_consistent(
+        indices == [GREEDY, *range(drawn)],
+        f"problem {problem_id}: expected the deployment response {GREEDY} and samples 0 to "
+        f"{drawn - 1}, found {indices}",
+    )
     deployed, *samples = judged
     samples = samples[window.offset : window.end]
     passing = [j.response for j in samples if j.verdict.passed]

@@ -6,7 +6,7 @@ Equation 7 and, for supervised and processed tokens, the tolerance of the paper'
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError
@@ -80,18 +80,14 @@ def require_matched(budgets: Mapping[Arm, Budget]) -> None:
     Raises:
         GapftError: they differ; the message names two arms.
     """
-    if fault := next(find_unmatched(budgets), None):
-        raise GapftError(fault)
-
-
-def find_unmatched(budgets: Mapping[Arm, Budget]) -> Iterator[str]:
-    """Yield a sentence for each figure in which an arm of a group differs from the first arm."""
     first, *others = budgets
     for arm in others:
         for key in ("n", "repetitions", "exposures", "steps"):
             a, b = getattr(budgets[first], key), getattr(budgets[arm], key)
             if a != b:
-                yield f"matched arms {first.name} and {arm.name} differ in {key}: {a} and {b}"
+                raise GapftError(
+                    f"matched arms {first.name} and {arm.name} differ in {key}: {a} and {b}"
+                )
 
 
 #: Limited counts of a budget: field, key of the recipe, kind of token, and what has these tokens.

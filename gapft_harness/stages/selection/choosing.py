@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from reprlib import repr as short
 from typing import Any
 
@@ -15,28 +15,6 @@ from gapft_harness.hooks.protocols import Selector
 from gapft_harness.hooks.registration import Registration, SelectorTraits
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.stages.selection.budgets import set_replay_aside
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingSet:
-    """One arm's training set.
-
-    Attributes:
-        examples: the examples, in order.
-        is_matched: whether its budget is the comparison's matched budget.
-        ends_unknown: number of examples whose generator did not report how they ended.
-        unverified: number of examples whose response did not pass.
-    """
-
-    examples: list[Example]
-    is_matched: bool
-    ends_unknown: int
-    unverified: int = 0
-
-    def build_facts(self) -> dict[str, Any]:
-        """Return the set's facts, which do not include its budget."""
-        facts: dict[str, Any] = {"matched": self.is_matched, "ends_unknown": self.ends_unknown}
-        return facts | ({"unverified": self.unverified} if self.unverified else {})
 
 
 def group_by_state(evidence: Sequence[Evidence]) -> Pool:
@@ -104,8 +82,8 @@ def fill_slots(
 
 def build_training_set(
     selector: Selector, entry: Registration, pool: Pool, n: int, replay: int, arm: Arm
-) -> TrainingSet:
-    """Build one arm's training set with its facts.
+) -> tuple[list[Example], dict[str, Any]]:
+    """Build one arm's training set.
 
     Args:
         selector: the arm's selector.
@@ -115,18 +93,20 @@ def build_training_set(
         replay: the number of replay examples.
         arm: the arm.
 
+    Returns:
+        The examples, in order, and the facts that the step ``select`` returns.
+
     Raises:
         UserError: the pool is too small for n or for the replay.
         PluginError: see ``run_selector``.
     """
     traits = entry.require_traits(SelectorTraits)
     evidence = fill_slots(selector, entry, pool, n, replay, arm)
-    return TrainingSet(
-        [build_example(e) for e in evidence],
-        not traits.has_own_budget,
-        sum(e.response is not None and e.response.finish_reason == "unknown" for e in evidence),
-        sum(map(_has_failed, evidence)) if traits.can_use_samples else 0,
-    )
+    unknown = [e for e in evidence if e.response and e.response.finish_reason == "unknown"]
+    facts = {"matched": not traits.has_own_budget, "ends_unknown": len(unknown)}
+    if traits.can_use_samples and (unverified := sum(map(_has_failed, evidence))):
+        facts["unverified"] = unverified
+    return [build_example(e) for e in evidence], facts
 
 
 def _has_failed(example: Evidence) -> bool:

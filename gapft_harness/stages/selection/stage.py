@@ -12,8 +12,9 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
+from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import write_json
-from gapft_harness.core.records import Arm, Budget, Pool
+from gapft_harness.core.records import Arm, Budget, Evidence, Pool
 from gapft_harness.engine.outputs import NOT_HERE, Output, Unknown
 from gapft_harness.engine.step import Step
 from gapft_harness.hooks.manager import Plugins, load_plugins
@@ -29,7 +30,6 @@ from gapft_harness.stages.selection.budgets import (
     require_similar_tokens,
 )
 from gapft_harness.stages.selection.choosing import build_training_set, group_by_state
-from gapft_harness.stages.selection.reasoning import require_exact_reasoning
 from gapft_harness.training.ledger import hash_sequences
 from gapft_harness.training.plan import budget, build_sequences
 
@@ -151,11 +151,11 @@ def select(
     stamps = tuple((s.st_ino, s.st_size, s.st_mtime_ns) for s in map(Path.stat, tables))
     window = None if k is None else (0, k)
     pool = _read_pool(tables, context, max_gen_toks, window, stamps)
-    chosen = build_training_set(
+    examples, facts = build_training_set(
         partial(entry.value, **arguments), entry, pool, n, replay, Arm(condition, seed)
     )
-    write_examples(output, chosen.examples)
-    return chosen.build_facts()
+    write_examples(output, examples)
+    return facts
 
 
 @lru_cache(maxsize=1)
@@ -168,8 +168,24 @@ def _read_pool(
 ) -> Pool:
     """Read the evidence of a pool; ``stamps`` reveal that a table was replaced."""
     evidence = read_evidence(*tables, context, max_gen_toks, window)
-    require_exact_reasoning(evidence)
+    _require_exact_reasoning(evidence)
     return group_by_state(evidence)
+
+
+def _require_exact_reasoning(evidence: Sequence[Evidence]) -> None:
+    """Refuse to train on reasoning whose token ids are unknown.
+
+    Raises:
+        UserError: a server returned reasoning apart from the text, and no token ids.
+    """
+    responses = [e.response for e in evidence if e.response is not None and e.response.reasoning]
+    inexact = [r for r in responses if r.tokens_from != "generator"]
+    if inexact:
+        raise UserError(
+            f"the server returned the reasoning of {len(inexact)} kept responses apart from their "
+            f"text, and no token ids (first: {inexact[0].problem_id}), so the responses as "
+            "generated are unknown; use a server that returns token ids (vLLM)"
+        )
 
 
 def build_budget_step(recipe: Recipe, arm: Arm, selection: Output | Unknown) -> Step:

@@ -1,8 +1,9 @@
-"""What training needs, checked before anything is generated: packages, kernels, end tokens."""
+"""What training needs, checked before it: packages, kernels, end tokens, a verifier for rewards."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -54,6 +55,50 @@ def check_packages(recipe: Recipe, plugins: Plugins) -> None:
     """
     if faults := list_missing_packages(recipe, plugins):
         raise UserError("\n".join(faults))
+
+
+def list_reward_warnings(recipe: Recipe, task: Mapping[str, Any], plugins: Plugins) -> list[str]:
+    """Warn of rewards by another verifier than the audit's.
+
+    Raises:
+        UserError: a permissive reward is requested, but the task's verifier declares none; or
+            the trainer grpo is used for episodes of several attempts.
+    """
+    grpo_conditions = [
+        name for name in recipe.conditions if recipe.resolve_training(name).trainer == "grpo"
+    ]
+    if grpo_conditions and (attempts := task["episode"]["attempts"]) > 1:
+        raise UserError(
+            f"the trainer grpo of {', '.join(grpo_conditions)} can reward only the first attempt, "
+            f"but the task's episode.attempts is {attempts}; set it to 1, or use the trainer lora"
+        )
+    name, params = task["verifier"], task["verifier_params"]
+    permissive_conditions = [
+        condition
+        for condition in recipe.conditions
+        if recipe.resolve_training(condition).grpo.reward == "permissive"
+        and _is_online(recipe, condition, plugins)
+    ]
+    if not permissive_conditions:
+        return []
+    rule = plugins.find_other_verifier(name, params)
+    if rule is None or not rule.permissive:
+        raise UserError(
+            f"training.grpo.reward of {', '.join(permissive_conditions)} is permissive, but the "
+            f"verifier {name} declares no permissive rule for {json.dumps(dict(params))}; set the "
+            "reward to task"
+        )
+    return [
+        f"the reward of {', '.join(permissive_conditions)} is {rule.name} "
+        f"{json.dumps(dict(rule.params))}, but the audit's verifier is {name} "
+        f"{json.dumps(dict(params))}: responses may drift to forms that the reward accepts and the "
+        "audit does not"
+    ]
+
+
+def _is_online(recipe: Recipe, condition: str, plugins: Plugins) -> bool:
+    trainer = recipe.resolve_training(condition).trainer
+    return plugins.get("trainer", trainer).require_traits(TrainerTraits).needs_problems
 
 
 def check_trainings(

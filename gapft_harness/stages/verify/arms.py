@@ -1,16 +1,15 @@
-"""Verification of arms: their adapters."""
+"""Verification of arms: their adapters, and the prompts that GRPO drew."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.identities import content_hash
-from gapft_harness.core.records import Arm
+from gapft_harness.core.records import Arm, Example
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.engine.outputs import Output
 from gapft_harness.engine.run import RECORDS
@@ -20,11 +19,16 @@ from gapft_harness.hooks.registration import TrainerTraits
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recorded import read_source
-from gapft_harness.run_directory.tables import read_examples
-from gapft_harness.stages.descriptions import describe_adapter
-from gapft_harness.stages.integrity.differences import compare_values
-from gapft_harness.stages.train.online import check_groups
+from gapft_harness.run_directory.tables import read_examples, read_states
+from gapft_harness.stages.verify.differences import compare_values
 from gapft_harness.stages.verify.searches import compare_weights
+from gapft_harness.training.groups import (
+    GROUPS,
+    find_group_faults,
+    group_facts,
+    plan_prompts,
+    read_groups,
+)
 from gapft_harness.training.ledger import (
     OPTIMIZER,
     PlannedStep,
@@ -104,11 +108,8 @@ def check_adapter(run: RunDirectory, plugins: Plugins, step: Step, output: Outpu
         config = json.loads((folder / "adapter_config.json").read_text("utf-8"))
         expected = {key: getattr(settings, name) for key, name in _CONFIG_KEYS.items()}
         yield from compare_values(f"{where}/adapter_config.json", config, expected)
-    decisions = run.outputs.read_records().get(layout.decisions_path(arm))
-    seen = content_hash(describe_adapter(folder))
-    if decisions and decisions.made_from["inputs"].get("adapter") != [seen]:
-        yield f"{where}: differs from the adapter that made {layout.decisions_path(arm)}"
-    yield from check_groups(run, arm, examples, facts)
+    if (folder / GROUPS).is_file():
+        yield from _check_groups(run, arm, examples, facts)
     log = folder / "training_log.jsonl"
     if documented or log.exists():
         yield from _check_log(f"{where}/training_log.jsonl", log, steps, facts)
@@ -141,6 +142,25 @@ def _read_own_config(path: Path) -> dict[str, Any]:
     """Return an adapter's configuration without the keys that may differ."""
     config = json.loads(path.read_text("utf-8"))
     return {key: value for key, value in config.items() if key not in _FREE_KEYS}
+
+
+def _check_groups(
+    run: RunDirectory, arm: Arm, examples: Sequence[Example], facts: Mapping[str, Any]
+) -> Iterator[str]:
+    """Compare an online training's groups of responses with the plan of its prompts."""
+    settings, where = run.recipe.resolve_training(arm.condition), layout.adapter_path(arm)
+    groups = list(read_groups(run.path / where))
+    table = run.path / layout.states_path("pool")
+    states = {row.problem_id: row.state for row in read_states(table)}
+    updates = budget(examples, settings).steps
+    plan = plan_prompts(sorted(states), updates, settings.grpo, arm.seed)
+    yield from find_group_faults(f"{where}/{GROUPS}", groups, plan, states, settings.grpo)
+    expected = {"updates": updates, **group_facts(groups)}
+    yield from compare_values(f"{where}/training.json", facts, expected)
+    log = f"{where}/updates.jsonl"
+    lines = (run.path / log).read_text("utf-8").splitlines()
+    if [json.loads(line)["update"] for line in lines] != [*range(1, updates + 1)]:
+        yield f"{log}: does not have the updates 1 to {updates}, each once"
 
 
 def _check_log(

@@ -30,7 +30,7 @@ from gapft_harness.run_directory.tables import (
 )
 from gapft_harness.stages.descriptions import describe_model
 from gapft_harness.stages.generation.table import PARTS, TableCounts, hash_parts
-from gapft_harness.stages.integrity.differences import Differences, compare_values
+from gapft_harness.stages.verify.differences import Differences, compare_values
 
 #: Responses judged again at a time, and the maximum number of named differences of a table.
 _RESPONSE_BATCH, _MAX_NAMED = 1024, 20
@@ -125,6 +125,20 @@ class TableJudge:
             total = counts.reasons.statuses.total()
             yield from compare_values(f"{place}, imported", imported, {"responses": total})
 
+    def describe_work(self, verifier: str) -> Iterator[str]:
+        """Describe how many verdicts and answers of the task's verifier were compared."""
+        if self.judge is None:
+            yield f"the verdicts of {verifier} were not judged again (rejudge=False)"
+            return
+        yield f"{self.verdict_count} verdicts of {verifier} were judged again"
+        if self.answer_count:
+            yield f"{self.answer_count} answers of {verifier} were read again"
+        if self.timed_out:
+            yield (
+                f"of these, {len(self.timed_out)} differ by a timeout, which is not a difference "
+                f"(verify again on a quiet machine): {'; '.join(self.timed_out[:_MAX_NAMED])}"
+            )
+
     def _check_responses(
         self,
         run: RunDirectory,
@@ -215,9 +229,17 @@ def _format_response(relative: str, judged: JudgedResponse) -> str:
 @contextlib.contextmanager
 def open_judge(run: RunDirectory, plugins: Plugins, findings: Differences) -> Iterator[TableJudge]:
     """Yield the run's judge; at the end report what was and was not judged again."""
-    with _create_judge(run, plugins, findings) as judge:
+    task = run.facts()["task"]
+    name = task.get("verifier")  # None without a search
+    verifier: Judge | None = None
+    if name is not None and plugins.get("verifier", name).require_traits(VerifierTraits).rejudge:
+        verifier = plugins.create_verifier(name, task["verifier_params"])
+    judge = TableJudge(verifier, report_count=findings.count_verdicts)
+    with verifier or contextlib.nullcontext():
         judge.tokenizer = _load_tokenizer(run, plugins, findings)
         yield judge
+    if name is not None:
+        findings.checked += judge.describe_work(name)
     for split, facts in read_judged_facts(run, "imported").items():
         differences = judge.imported_differences.get(layout.responses_path(split))
         findings.checked.append(_describe_import(split, facts, differences))
@@ -238,33 +260,6 @@ def _load_tokenizer(
             return Retokenizer(settings)
     findings.checked.append("not checked, because the tokenizer cannot be loaded here: token ids")
     return None
-
-
-@contextlib.contextmanager
-def _create_judge(
-    run: RunDirectory, plugins: Plugins, findings: Differences
-) -> Iterator[TableJudge]:
-    task = run.facts()["task"]
-    name = task.get("verifier")
-    if name is None:  # nothing is searched yet
-        yield TableJudge(None)
-    elif not plugins.get("verifier", name).require_traits(VerifierTraits).rejudge:
-        yield TableJudge(None)
-        findings.checked.append(f"the verdicts of {name} were not judged again (rejudge=False)")
-    else:
-        judge = plugins.create_verifier(name, task["verifier_params"])
-        table_judge = TableJudge(judge, report_count=findings.count_verdicts)
-        with judge:
-            yield table_judge
-        findings.checked.append(f"{table_judge.verdict_count} verdicts of {name} were judged again")
-        if table_judge.answer_count:
-            findings.checked.append(f"{table_judge.answer_count} answers of {name} were read again")
-        if table_judge.timed_out:
-            findings.checked.append(
-                f"of these, {len(table_judge.timed_out)} differ by a timeout, which is not a "
-                "difference (verify again on a quiet machine): "
-                f"{'; '.join(table_judge.timed_out[:_MAX_NAMED])}"
-            )
 
 
 def _pair_with_golds(

@@ -9,8 +9,8 @@ from gapft_harness.engine.run import RECORDS
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.stages.integrity.differences import Differences
 from gapft_harness.stages.report import hash_report_inputs, read_report_inputs, restrict_run
+from gapft_harness.stages.verify.differences import Differences
 
 #: Files that also depend on the version of matplotlib.
 _DRAWN = (".svg", "index.html")

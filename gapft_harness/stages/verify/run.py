@@ -23,9 +23,9 @@ from gapft_harness.run_directory.directory import RunDirectory, list_splits, nam
 from gapft_harness.run_directory.facts import build_facts
 from gapft_harness.stages.experiment import load_all_experiments
 from gapft_harness.stages.experiment.view import RUN_FOLDERS
-from gapft_harness.stages.integrity.differences import Differences
-from gapft_harness.stages.integrity.disjoint import require_disjoint_splits
+from gapft_harness.stages.search.disjoint import check_searched_splits
 from gapft_harness.stages.search.stage import find_searched_splits
+from gapft_harness.stages.verify.differences import Differences
 from gapft_harness.stages.verify.judging import open_judge
 from gapft_harness.stages.verify.report import check_report
 from gapft_harness.stages.verify.searches import check_task
@@ -114,7 +114,7 @@ def _check_disjoint(run: RunDirectory, searched: Sequence[str], findings: Differ
     """Check that no problem is in two splits, by their tables."""
     if not searched:
         return
-    warnings = require_disjoint_splits(run, searched)
+    warnings = check_searched_splits(run, searched)
     if len(searched) > 1:
         exception = ", except those that are kept" * run.recipe.data.keep_shared
         result = f"no problem of one split is in another{exception} ({', '.join(searched)})"

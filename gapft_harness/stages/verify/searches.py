@@ -27,9 +27,9 @@ from gapft_harness.run_directory.directory import (
 from gapft_harness.run_directory.parquet import read_ids
 from gapft_harness.run_directory.recorded import read_source
 from gapft_harness.run_directory.tables import read_problems
-from gapft_harness.stages.integrity.differences import Differences, compare_ids, compare_values
 from gapft_harness.stages.search.data import check_splits, hash_problems
 from gapft_harness.stages.search.stage import find_searched_splits
+from gapft_harness.stages.verify.differences import Differences, compare_ids, compare_values
 from gapft_harness.stages.verify.judging import ExpectedResponses, TableJudge
 
 #: The place of the task, in messages.

@@ -22,7 +22,6 @@ from gapft_harness.run_directory.parquet import read_ids
 from gapft_harness.run_directory.recorded import TRAINED_AS, read_training
 from gapft_harness.stages.decode import decode
 from gapft_harness.stages.experiment import View, load_experiments
-from gapft_harness.stages.integrity.differences import Differences, compare_ids
 from gapft_harness.stages.search.stage import find_searched_splits, search_split
 from gapft_harness.stages.steps import (
     follow_experiment,
@@ -34,6 +33,7 @@ from gapft_harness.stages.steps import (
 )
 from gapft_harness.stages.train.job import train
 from gapft_harness.stages.verify.arms import check_adapter, check_common_facts
+from gapft_harness.stages.verify.differences import Differences, compare_ids
 from gapft_harness.stages.verify.judging import ExpectedResponses, TableJudge
 from gapft_harness.stages.verify.searches import check_search
 
@@ -58,7 +58,12 @@ def check_steps(
         judge: judges the responses again.
         findings: receives what was checked, what differs and what is missing.
     """
-    checker = build_checker(run, plugins, judge)
+    checks: dict[Callable[..., object], Check] = {
+        decode: partial(_check_decodes, run, judge),
+        train: partial(check_adapter, run, plugins),
+        search_split: partial(check_search, run, judge),
+    }
+    checker = Checker(run.outputs, checks)
     arms = [arm for arm in list_arms(run.recipe) if run.has(layout.selection_path(arm))]
     view = View(run, plugins, arms, plugin_files)
 
@@ -77,27 +82,11 @@ def check_steps(
     _follow(findings, layout.ADAPTERS, lambda: check_listed(lambda: list_training_steps(view)))
     view = view.with_arms(arm for arm in arms if run.has(layout.adapter_path(arm)))
     _check_adapters(view, findings)
-    check_decodes(view, checker, findings)
+    _check_results(view, checker, findings)
 
 
-def build_checker(run: RunDirectory, plugins: Plugins, judge: TableJudge) -> Checker:
-    """Build the checker of a run's outputs; see ``check_steps``."""
-    checks: dict[Callable[..., object], Check] = {
-        decode: partial(_check_decodes, run, judge),
-        train: partial(check_adapter, run, plugins),
-        search_split: partial(check_search, run, judge),
-    }
-    return Checker(run.outputs, checks)
-
-
-def check_decodes(view: View, checker: Checker, findings: Differences) -> None:
-    """Check the decodes of the view's arms, the outputs of experiments, and all other records.
-
-    Args:
-        view: the run with its trained arms.
-        checker: the checker of ``build_checker``.
-        findings: receives what was checked, what differs and what is missing.
-    """
+def _check_results(view: View, checker: Checker, findings: Differences) -> None:
+    """Check the decodes of the view's arms, the outputs of experiments, and all other records."""
     run = view.run
     _follow(findings, layout.DECISIONS, lambda: view.add(checker(list_audit_steps(view))))
     experiments = findings.try_reading(

@@ -28,6 +28,7 @@ from gapft_harness.hooks.protocols import (
 )
 from gapft_harness.lm_eval_bridge.samplers.adapter_fit import check_adapter
 from gapft_harness.lm_eval_bridge.samplers.endings import separate_open_thought
+from gapft_harness.lm_eval_bridge.samplers.model_identity import describe_adapter
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import (
     Retokenizer,
     build_chat_turns,
@@ -176,7 +177,6 @@ class ServerSampler:
         self._decode = self._retokenizer.decode if self._retokenizer else None
         self._has_extensions = True
         self._has_token_ids = self._probe().token_ids is not None
-        self._weights = weights_hash(Path(adapter.path)) if adapter else ""
         if adapter is not None:
             self._model = self._serve_adapter(adapter)
 
@@ -214,11 +214,6 @@ class ServerSampler:
     def describe(self) -> dict[str, Any]:
         """Return server, model and settings, without the key."""
         token_source = "retokenized" if self._retokenizer else "none"
-        adapter = self._adapter and {
-            "arm": self._adapter.arm.name,
-            "weights_sha256": self._weights,
-            "merged": False,
-        }
         return {
             "backend": self._settings.backend,
             "pretrained": str(self._settings.model_args.get("pretrained")),
@@ -235,7 +230,7 @@ class ServerSampler:
             "chat_template": self._settings.chat_template,
             "system_instruction": self._settings.system_instruction,
             "start_ids": self._retokenizer.start_ids if self._retokenizer else None,
-            "adapter": adapter,
+            "adapter": describe_adapter(self._adapter, merged=False),
             "versions": {name: version(name) for name in ("lm_eval", "httpx")},
         }
 
@@ -338,7 +333,8 @@ class ServerSampler:
             if entry.get("parent") and is_here and not name.startswith(_ADAPTER_PREFIX):
                 return name
         # a different name each time, so that no other sampler unloads this adapter
-        own_name = f"{_ADAPTER_PREFIX}{adapter.name}:{self._weights[:16]}:{secrets.token_hex(4)}"
+        weights = weights_hash(folder)[:16]
+        own_name = f"{_ADAPTER_PREFIX}{adapter.name}:{weights}:{secrets.token_hex(4)}"
         try:
             self._client.ask(
                 self._arguments.build_url("/load_lora_adapter"),

@@ -8,7 +8,7 @@ differ in case or in inner white space are different problems; such pairs are co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from gapft_harness.core.errors import UserError
@@ -58,30 +58,37 @@ class DuplicateIndex:
 
 
 def require_disjoint(
-    problems: Iterable[KeyedText], others: Iterable[KeyedText], split: str, other: str, task: str
-) -> None:
-    """Require that no problem of one split is in another.
+    prompts: Mapping[str, Sequence[KeyedText]], task: str, *, keep_shared: bool
+) -> str:
+    """Require that no problem is in two splits.
 
     Args:
-        problems: the problems of the split.
-        others: the problems of the other split.
-        split: the split's name, ``pool`` or ``calibration``.
-        other: the other split's name.
+        prompts: the problems of some splits, by split.
         task: the task's name.
+        keep_shared: whether pool and audit may share problems (``data.keep_shared``).
+
+    Returns:
+        A warning with the number of problems that pool and audit share; empty if there are none.
 
     Raises:
-        UserError: a problem is in both; the message has the count and the first pair.
+        UserError: a problem is in two splits; the message has the count and the first pair.
     """
-    problems = list(problems)
-    if shared := DuplicateIndex(others).list_shared(problems):
-        raise UserError(
-            f"task {task}: {len(shared)} of {len(problems)} {split} problems are also in the "
-            f"{other}, first: {shared[0][0]} (there {shared[0][1]}); expected none: "
-            f"{REMEDIES[split]}"
-        )
+    for split, other in (("pool", "audit"), (CALIBRATION, "pool"), (CALIBRATION, "audit")):
+        is_kept = keep_shared and split == "pool"
+        if split in prompts and other in prompts and not is_kept:
+            shared = DuplicateIndex(prompts[other]).list_shared(prompts[split])
+            if shared:
+                raise UserError(
+                    f"task {task}: {len(shared)} of {len(prompts[split])} {split} problems are "
+                    f"also in the {other}, first: {shared[0][0]} (there {shared[0][1]}); expected "
+                    f"none: {REMEDIES[split]}"
+                )
+    if not keep_shared:
+        return ""
+    return warn_of_overlap(prompts.get("pool", ()), prompts.get("audit", ()))
 
 
-def require_disjoint_splits(run: RunDirectory, splits: Iterable[str]) -> list[str]:
+def check_searched_splits(run: RunDirectory, splits: Iterable[str]) -> list[str]:
     """Require that the finished splits of a run are disjoint.
 
     Returns:
@@ -91,20 +98,12 @@ def require_disjoint_splits(run: RunDirectory, splits: Iterable[str]) -> list[st
     Raises:
         UserError: a problem of one split is also in another, or a table is damaged.
     """
-    prompts_by_split = {
-        split: _read_prompts(run.path / layout.problems_path(split)) for split in splits
-    }
+    prompts = {split: _read_prompts(run.path / layout.problems_path(split)) for split in splits}
     data = run.recipe.data
-    for split, other in ((CALIBRATION, "pool"), (CALIBRATION, "audit"), ("pool", "audit")):
-        is_kept_overlap = data.keep_shared and (split, other) == ("pool", "audit")
-        if split in prompts_by_split and other in prompts_by_split and not is_kept_overlap:
-            require_disjoint(
-                prompts_by_split[split], prompts_by_split[other], split, other, data.task
-            )
-    pool, audit = prompts_by_split.get("pool", []), prompts_by_split.get("audit", [])
-    overlap_warning = ""
-    if data.keep_shared:
-        overlap_warning, audit_index = warn_of_overlap(pool, audit), DuplicateIndex(audit)
+    overlap_warning = require_disjoint(prompts, data.task, keep_shared=data.keep_shared)
+    pool, audit = prompts.get("pool", []), prompts.get("audit", [])
+    if overlap_warning:
+        audit_index = DuplicateIndex(audit)
         pool = [problem for problem in pool if audit_index.find_same(problem) is None]
     near_warning = warn_of_near_duplicates(pool, audit)
     return [warning for warning in (overlap_warning, near_warning) if warning]

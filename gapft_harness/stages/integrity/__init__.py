@@ -1,1 +1,0 @@
-"""Whether splits are disjoint, and the findings of a verification."""
