@@ -142,13 +142,3 @@ def test_rejects_tokens_beyond_tolerance(task: LettersAndMore) -> None:
         STAGES["train"](task.context(RunDirectory.open(task.folder / "r")))
     run = task.select(**keys, budget={"n": 6, "token_tolerance": 0.13})
     assert run.has("selections/wordy-seed13.parquet")
-
-
-def test_rejects_fewer_exposures_than_update_groups(
-    task: LettersAndMore,
-) -> None:
-    training = {"repetitions": 1, "update_groups": 8}
-    with pytest.raises(UserError, match="update_groups"):
-        task.select(conditions=["gapft"], budget={"n": 6, "replay": 1}, training=training)
-    run = task.select(conditions=["gapft"], budget={"n": 6, "replay": 4}, training=training)
-    assert read_budgets(run)["gapft-seed13"]["steps"] == 8

@@ -81,16 +81,6 @@ def test_mean_weights_seeds_equally():
 
 
 @given(NUMBERS)
-@settings(max_examples=50)
-def test_contrast_of_equal_halves_is_mean_difference(number):
-    halves, diffuse, concentrated = sample_arrays(number)
-    for row, values in compute_by_seed(stack(halves, diffuse, concentrated)).items():
-        trained = halves[row] != ""
-        difference = int(diffuse[row, trained].sum()) - int(concentrated[row, trained].sum())
-        assert values["contrast"] == Fraction(difference, int(trained.sum()))
-
-
-@given(NUMBERS)
 @settings(max_examples=25, deadline=None)
 def test_replicates_ignore_order_of_problems_and_seeds(number):
     arrays = sample_arrays(number)
@@ -102,17 +92,6 @@ def test_replicates_ignore_order_of_problems_and_seeds(number):
     assert_same(
         replicate_allocation(stack(*arrays, seeds, ids), 60, STREAM),
         replicate_allocation(stack(*moved, seeds[rows], ids[order]), 60, STREAM),
-    )
-
-
-@given(NUMBERS)
-@settings(max_examples=25, deadline=None)
-def test_replicates_ignore_decisions_outside_halves(number):
-    halves, diffuse, concentrated = sample_arrays(number)
-    outside = halves == ""
-    assert_same(
-        replicate_allocation(stack(halves, diffuse, concentrated), 60, STREAM),
-        replicate_allocation(stack(halves, diffuse ^ outside, concentrated ^ outside), 60, STREAM),
     )
 
 
@@ -146,7 +125,7 @@ def compute_replicate_by_hand(arrays, item_weights, seed_weights):
 
 @given(NUMBERS)
 @settings(max_examples=15, deadline=None)
-def test_replicates_skip_draws_with_empty_half(number):
+def test_replicates_match_hand_calculation(number):
     """Halves of 2: some draws miss a half entirely; the next draw replaces them."""
     arrays = sample_arrays(number, half=2, items=12)
     n_seeds, items = arrays[0].shape
@@ -165,6 +144,11 @@ def test_replicates_skip_draws_with_empty_half(number):
     assume(refused)
     for name in RATES:
         assert drawn[name] == pytest.approx([float(means[name]) for means in expected], abs=1e-12)
+    contrasts = [
+        (means["a_B_1"] - means["a_B_0"] - means["a_A_2"] + means["a_A_1"]) / 2
+        for means in expected
+    ]
+    assert drawn["contrast"] == pytest.approx([*map(float, contrasts)], abs=1e-12)
 
 
 def test_spread_matches_difference_of_means():
@@ -181,22 +165,6 @@ def test_spread_matches_difference_of_means():
     estimate = estimate_allocation(scores, 4000, STREAM)["contrast"]
     assert drawn.mean() == pytest.approx(float(estimate.value), abs=4 * expected / np.sqrt(4000))
     assert estimate.high - estimate.low == pytest.approx(2 * 1.96 * expected, rel=0.06)
-
-
-def test_seeds_share_problem_weights():
-    """Both seeds have the same problems, so averaging over them does not reduce the variance.
-
-    If items were drawn separately for each seed, the variance would be half.
-    """
-    rng = np.random.default_rng(6)
-    halves = np.array([["A"] * 100 + ["B"] * 100] * 2)
-    diffuse = np.repeat(rng.random((1, 200)) < 0.5, 2, axis=0)
-    both = stack(halves, diffuse, np.zeros_like(diffuse))
-    single = stack(halves[:1], diffuse[:1], np.zeros_like(diffuse[:1]))
-    spreads = [
-        replicate_allocation(scores, 4000, STREAM)["contrast"].std() for scores in (both, single)
-    ]
-    assert spreads[0] == pytest.approx(spreads[1], rel=0.05)
 
 
 def test_rejects_halves_too_small_to_resample():

@@ -76,32 +76,24 @@ def test_environments_have_equal_weight() -> None:
     assert replicates.var() == pytest.approx(np.var(values) / 4, rel=0.05)
 
 
-def test_single_environment_spreads_as_its_items() -> None:
-    values = np.array([[1] * 30 + [0] * 60 + [-1] * 10])
-    replicates = resample_differences([build_environment(values)], 20_000)["one"]
-    assert replicates.mean() == pytest.approx(0.2, abs=0.002)
-    assert replicates.var() == pytest.approx(values.var() / 100, rel=0.05)
+#: Rows of seeds, the number of environments with these rows, and the variance of the mean.
+SPREADS = {
+    "items of one environment": ([[1] * 30 + [0] * 60 + [-1] * 10], 1, 0.36 / 100),
+    # reusing the resample of an environment that is drawn twice would give 3/4 of one's variance
+    "equal environments": ([[1] * 5 + [0] * 5], 2, 0.25 / 10 / 2),
+    # separate draws of items would give a third
+    "identical seeds": ([[1] * 40 + [0] * 60] * 3, 1, 0.24 / 100),
+    "different seeds": ([[1] * 20, [0] * 20, [0] * 20, [0] * 20], 1, 0.1875 / 4),
+}
 
 
-def test_environment_drawn_twice_is_resampled_twice() -> None:
-    """Equal environments have half the variance of one; reusing a resample would give 3/4."""
-    values = np.array([[1] * 5 + [0] * 5])
-    environments = [build_environment(values)] * 2
-    replicates = resample_differences(environments, 20_000)["one"]
-    assert replicates.var() == pytest.approx(0.25 / 10 / 2, rel=0.05)
-
-
-def test_seeds_share_item_draws() -> None:
-    """Identical seeds do not reduce the variance; separate draws would give a third of it."""
-    values = np.tile(np.array([1] * 40 + [0] * 60), (3, 1))
-    replicates = resample_differences([build_environment(values)], 20_000)["one"]
-    assert replicates.var() == pytest.approx(0.24 / 100, rel=0.05)
-
-
-def test_seeds_are_drawn() -> None:
-    values = np.repeat(np.array([[1], [0], [0], [0]]), 20, axis=1)
-    replicates = resample_differences([build_environment(values)], 20_000)["one"]
-    assert replicates.var() == pytest.approx(0.1875 / 4, rel=0.05)
+@pytest.mark.parametrize("name", SPREADS)
+def test_variance_has_its_closed_form(name: str) -> None:
+    rows, environments, variance = SPREADS[name]
+    values = np.array(rows)
+    replicates = resample_differences([build_environment(values)] * environments, 20_000)["one"]
+    assert replicates.mean() == pytest.approx(values.mean(), abs=4 * (variance / 20_000) ** 0.5)
+    assert replicates.var() == pytest.approx(variance, rel=0.05)
 
 
 def test_rejects_invalid_environments() -> None:

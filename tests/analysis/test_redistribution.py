@@ -1,4 +1,4 @@
-"""Answer redistribution: the null rates against enumeration, and what they depend on."""
+"""Answer redistribution: the null rates against enumeration."""
 
 from __future__ import annotations
 
@@ -52,20 +52,6 @@ def test_null_matches_enumeration(number):
         counts = enumerate_right_counts(answers, golds, source, states, group)
         decisions = int((states == group).sum()) * len(answers)
         assert rate == Fraction(sum(counts), len(counts) * decisions)
-
-
-@given(st.integers(0, 2**32 - 1))
-@settings(max_examples=20, deadline=None)
-def test_ignores_order_and_answer_names(number):
-    rng = np.random.default_rng(number)
-    answers, golds, source, states = draw_answers(rng, seeds=3)
-    first = compute_null_rates(answers, golds, source, states)
-    items, seeds = rng.permutation(len(golds)), rng.permutation(3)
-    moved = answers[seeds][:, items]
-    assert compute_null_rates(moved, golds[items], source[items], states[items]) == first
-    renamed = np.where(answers == NO_ANSWER, NO_ANSWER, answers + 7)
-    renamed_source = np.where(source < 0, source, source + 7)
-    assert compute_null_rates(renamed, golds + 7, renamed_source, states) == first
 
 
 def test_redistributes_within_state_and_source_answer():

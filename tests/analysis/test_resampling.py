@@ -41,18 +41,6 @@ def stack_sums(resampled):
     return np.stack([*resampled.sums.values()])
 
 
-@pytest.mark.parametrize(("nested", "variance"), [(False, 1 / 4 / 200), (True, 1 / 4 / 200 / 4)])
-def test_nested_items_understate_shared_variance(nested, variance):
-    """Four identical seeds: drawn separately for each seed, 200 problems look like 800."""
-    outcomes = np.tile([True, False], 100)
-    replicates = draw_with_defaults(
-        np.tile(outcomes, (1, 4, 1)), outcomes, replicates=4000, nested=nested
-    )
-    rates = replicates.sums["a"] / replicates.scores.decisions
-    assert rates.var() == pytest.approx(variance, rel=0.1)
-    assert (replicates.sums["source"] == replicates.sums["a"]).all()
-
-
 def test_nested_draws_are_paired_by_seed():
     rng = np.random.default_rng(0)
     first = rng.random((1, 3, 17)) < 0.5
@@ -91,13 +79,6 @@ def test_condition_against_its_copy_is_zero(number):
     require_no_difference(replicates, "a", "b")
 
 
-def test_gain_of_identical_condition_is_zero():
-    rng = np.random.default_rng(1)
-    source = rng.random(40) < 0.5
-    replicates = draw_with_defaults(np.broadcast_to(source, (1, 3, 40)), source)
-    require_no_difference(replicates, "a", "source")
-
-
 def test_equal_conditions_in_all_cells_leave_the_mean_of_the_intervals():
     rng = np.random.default_rng(3)
     cells = []
@@ -119,38 +100,25 @@ def test_chunk_size_does_not_change_draws(monkeypatch):
     assert (stack_sums(draw_with_defaults(passed)) == stack_sums(whole)).all()
 
 
-def compute_rate_variance(counts, decisions):
-    return float(np.var(counts / decisions))
+#: The share of items that each seed solves, the number of items, whether items are drawn for each
+#: seed, and the variance of the mean rate.
+SPREADS = {
+    "one seed": ([0.3], 200, False, 0.3 * 0.7 / 200),
+    "one seed all wrong, one all right": ([0, 1], 50, False, 0.25 / 2),
+    # separate draws of items would give a fifth
+    "identical seeds": ([0.5] * 5, 100, False, 0.25 / 100),
+    # drawn for each seed, 200 items of four seeds look like 800
+    "identical seeds, nested": ([0.5] * 4, 200, True, 0.25 / 200 / 4),
+}
 
 
-def test_single_seed_variance_is_binomial():
-    passed = np.zeros((1, 1, 200), dtype=bool)
-    passed[0, 0, :60] = True
-    replicates = draw_with_defaults(passed, replicates=20_000)
-    assert compute_rate_variance(
-        replicates.sums["a"], replicates.scores.decisions
-    ) == pytest.approx(0.3 * 0.7 / 200, rel=0.05)
-    estimate = replicates.estimate_mean("a")
-    assert (estimate.low, estimate.high) == pytest.approx((0.3 - 0.0635, 0.3 + 0.0635), abs=0.006)
-
-
-def test_differing_seeds_add_variance():
-    passed = np.zeros((1, 2, 50), dtype=bool)
-    passed[0, 1] = True  # one seed all wrong, one all right: items add nothing
-    replicates = draw_with_defaults(passed, replicates=20_000)
-    assert compute_rate_variance(
-        replicates.sums["a"], replicates.scores.decisions
-    ) == pytest.approx(0.25 / 2, rel=0.05)
-
-
-def test_seeds_share_item_draws():
-    """Five identical seeds have the variance of one; separate draws would give a fifth of it."""
-    passed = np.zeros((1, 5, 100), dtype=bool)
-    passed[0, :, :50] = True
-    replicates = draw_with_defaults(passed, replicates=20_000)
-    assert compute_rate_variance(
-        replicates.sums["a"], replicates.scores.decisions
-    ) == pytest.approx(0.25 / 100, rel=0.05)
+@pytest.mark.parametrize("name", SPREADS)
+def test_variance_has_its_closed_form(name):
+    shares, items, nested, variance = SPREADS[name]
+    passed = np.array([[np.arange(items) < round(items * share) for share in shares]])
+    replicates = draw_with_defaults(passed, replicates=20_000, nested=nested)
+    rates = replicates.sums["a"] / replicates.scores.decisions
+    assert rates.var() == pytest.approx(variance, rel=0.05)
 
 
 def test_conditions_share_seed_draws():

@@ -44,16 +44,6 @@ def test_bound_matches_wilson_formula(count: tuple[int, int], level: float) -> N
 
 @settings(deadline=None, max_examples=60)
 @given(counts, levels)
-def test_bound_grows_with_losses_and_confidence(count: tuple[int, int], level: float) -> None:
-    k, n = count
-    bound = compute_upper_bound(k, n, level)
-    assert k / n <= bound <= 1
-    assert k == n or bound <= compute_upper_bound(k + 1, n, level)
-    assert bound <= compute_upper_bound(k, n, level / 2)
-
-
-@settings(deadline=None, max_examples=60)
-@given(counts, levels)
 def test_simultaneous_bounds_share_level(count: tuple[int, int], level: float) -> None:
     k, n = count
     assert compute_simultaneous_bounds([k, 0, n, k], n, level) == (
@@ -76,37 +66,19 @@ def test_ten_percent_needs_46_solved_problems() -> None:
 
 
 @settings(deadline=None, max_examples=60)
-@given(bounds, st.floats(0, 0.3))
-def test_choice_matches_definition(bound_by_scale: dict[float, float], tolerance: float) -> None:
+@given(bounds, st.floats(0, 0.3), st.randoms())
+def test_choice_matches_definition(
+    bound_by_scale: dict[float, float], tolerance: float, rng: random.Random
+) -> None:
     """The definition word for word: max over 0 < beta <= alpha of u_beta at most the tolerance."""
     safe = [
         alpha
         for alpha in SCALES
         if max(bound_by_scale[beta] for beta in SCALES if beta <= alpha) <= tolerance
     ]
-    assert choose_scale(bound_by_scale, tolerance) == max(safe, default=0)
-
-
-@settings(deadline=None, max_examples=60)
-@given(bounds, st.floats(0, 0.3), st.randoms())
-def test_ignores_order(
-    bound_by_scale: dict[float, float], tolerance: float, rng: random.Random
-) -> None:
     pairs = list(bound_by_scale.items())
     rng.shuffle(pairs)
-    assert choose_scale(dict(pairs), tolerance) == choose_scale(bound_by_scale, tolerance)
-
-
-@settings(deadline=None, max_examples=60)
-@given(bounds, st.floats(0, 0.3), st.floats(0, 0.3), st.sampled_from(SCALES))
-def test_choice_is_monotonic(
-    bound_by_scale: dict[float, float], tolerance: float, more: float, which: float
-) -> None:
-    chosen = choose_scale(bound_by_scale, tolerance)
-    assert choose_scale(bound_by_scale, tolerance + more) >= chosen
-    assert (
-        choose_scale({**bound_by_scale, which: bound_by_scale[which] + more}, tolerance) <= chosen
-    )
+    assert choose_scale(dict(pairs), tolerance) == max(safe, default=0)
 
 
 def test_skips_scales_above_an_unsafe_one() -> None:

@@ -65,14 +65,6 @@ def test_agreement_averages_all_pairs(number, sets):
     assert measure_agreement(shuffled) == agreement
 
 
-def test_equal_partitions_agree_fully():
-    _, states, passed = draw_partitions(3, sets=1)
-    states = np.tile(states, (4, 1))
-    agreement = measure_agreement(states)
-    assert (agreement.unstable, agreement.same, agreement.jaccard) == (0, 1, 1)
-    assert {spread.range for spread in compute_spreads(states, passed).values()} == {0}
-
-
 def test_agreement_matches_hand_calculation():
     """Four failures, two partitions: S S U U and S U S U; the model corrects the first two."""
     states = np.array([[*"GSSUU"], [*"GSUSU"]])

@@ -1,4 +1,4 @@
-"""README's commands work as written, and the demo's results satisfy every law."""
+"""README's commands work as written, and the demo's report has every arm."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 from gapft_harness.cli.main import app
 from gapft_harness.core.errors import GapftError
 from tests.end_to_end.readme import read_blocks
-from tests.end_to_end.results_checks import check_results
 from tests.kit.command import gapft, lm_eval, succeed
 from tests.kit.report_tables import read_results
 
@@ -94,8 +93,7 @@ def test_commands_for_other_machines_resolve(
     assert all(re.search(rf"^{target}:", makefile, re.M) for target in targets)
 
 
-def test_all_laws_hold_for_every_arm(all_conditions: dict[str, Any]) -> None:
-    check_results(all_conditions)
+def test_report_has_every_arm(all_conditions: dict[str, Any]) -> None:
     seeds = [(row["condition"], row["seed"]) for row in all_conditions["seeds"]]
     assert seeds == [(name, seed) for name in ALL for seed in (13, 21, 73)]
     assert all_conditions["run"][0]["problems"] == 1000

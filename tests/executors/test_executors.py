@@ -15,6 +15,7 @@ from gapft_harness.api import Executor, Job
 from gapft_harness.core.errors import GapftError, PluginError, UserError
 from gapft_harness.hooks.manager import load_plugins
 from tests.executors import job_functions
+from tests.executors.jobs import build_job, ignore_report, list_pids
 from tests.kit.running_commands import wait_for_end
 
 #: The settings of each executor. Starting Ray takes long.
@@ -32,18 +33,6 @@ def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
     made.close()
     with pytest.raises(ValueError, match="closed"):
         made.run([build_job("nap", value=1)], ignore_report)
-
-
-def build_job(function: str, label: str = "", **arguments: Any) -> Job:
-    return Job(label or function, f"tests.executors.job_functions:{function}", arguments)
-
-
-def ignore_report(*report: Any) -> None:
-    pass
-
-
-def list_hanging_pids(folder: Path) -> list[int]:
-    return [int(path.name.removeprefix("pid-")) for path in folder.glob("pid-*")]
 
 
 def test_every_executor_has_a_row() -> None:
@@ -164,7 +153,7 @@ def test_first_failure_stops_other_jobs(executor: Executor, tmp_path: Path) -> N
     ]
     with pytest.raises(UserError, match="it"):
         executor.run(jobs, ignore_report)
-    (pid,) = list_hanging_pids(tmp_path)
+    (pid,) = list_pids(tmp_path)
     wait_for_end([pid])
 
 
@@ -174,7 +163,7 @@ def test_ctrl_c_stops_jobs_and_propagates(executor: Executor, tmp_path: Path) ->
 
     with pytest.raises(KeyboardInterrupt):
         executor.run([build_job("hang", folder=str(tmp_path))], interrupt)
-    (pid,) = list_hanging_pids(tmp_path)
+    (pid,) = list_pids(tmp_path)
     wait_for_end([pid])
 
 

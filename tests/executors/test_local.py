@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import time
 
 import pytest
 
@@ -12,23 +11,7 @@ from gapft_harness.core.errors import GapftError
 from gapft_harness.executors import local
 from gapft_harness.executors.local import LocalExecutor, divide_gpus
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.hooks.protocols import Job
-from tests.kit.patience import PATIENCE_S
-
-
-def build_job(function, label="", **arguments):
-    return Job(label or function, f"tests.executors.job_functions:{function}", arguments)
-
-
-def ignore_report(*report):
-    pass
-
-
-def wait_until(holds):
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline, "timed out"
-        time.sleep(0.02)
+from tests.executors.jobs import build_job, ignore_report, wait_until
 
 
 @pytest.fixture

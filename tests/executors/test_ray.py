@@ -9,8 +9,7 @@ import os
 import signal
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,32 +20,13 @@ from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.executors import ray as ray_executor
 from gapft_harness.executors.ray import RayExecutor
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.hooks.protocols import Job
+from tests.executors.jobs import build_job, ignore_report, list_pids, wait_until
 from tests.kit.command import gapft
 from tests.kit.patience import PATIENCE_S
 
 pytestmark = pytest.mark.thorough
 
 SETTINGS = {"name": "ray", "workers": 2, "threads": 1}
-
-
-def build_job(function: str, label: str = "", **arguments: Any) -> Job:
-    return Job(label or function, f"tests.executors.job_functions:{function}", arguments)
-
-
-def ignore_report(*report: Any) -> None:
-    pass
-
-
-def wait_until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline, "timed out"
-        time.sleep(0.02)
-
-
-def list_pids(folder: Path) -> list[int]:
-    return [int(path.name.removeprefix("pid-")) for path in folder.glob("pid-*")]
 
 
 @pytest.fixture(scope="module")

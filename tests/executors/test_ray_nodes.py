@@ -7,9 +7,8 @@ import dataclasses
 import json
 import signal
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.pipeline import run_stages
+from tests.executors.jobs import wait_until
 from tests.kit.patience import PATIENCE_S
 from tests.kit.recording_run import InProcessExecutor, LettersTask, write_letters_task
 
@@ -135,13 +135,6 @@ def run_search(task: LettersTask, executor: Executor, name: str) -> RunDirectory
 def read_requests(folder: Path) -> list[list[Any]]:
     """Read the sampler's requests, one list per call."""
     return [json.loads(line) for line in (folder / "log").read_text().splitlines()]
-
-
-def wait_until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline, "timed out"
-        time.sleep(0.02)
 
 
 def kill_node(node: Any) -> None:

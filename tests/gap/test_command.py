@@ -1,4 +1,4 @@
-"""``gapft gap`` on the command line: wrong options, interruption, bundled tasks, a real model."""
+"""``gapft gap`` on the command line: wrong options, bundled tasks, a real model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge.task_file.code_files import tasks_path
 from gapft_harness.presentation import page as pages
 from tests.gap.results import read_rates, read_results, read_states
-from tests.gap.stock import CHOICE, STOCK, K, run_gap, write_stock, write_task
+from tests.gap.stock import CHOICE, STOCK, run_gap, write_stock, write_task
 from tests.kit.command import succeed
 
 GENERATED = """\
@@ -45,28 +45,6 @@ def test_measures_converted_multiple_choice_task(folder: Path) -> None:
     assert done.exit_code == 0, (done.output, done.exception)
     (search,) = read_results(folder / "pears_said")["search"]
     assert (search["problems"], search["filter"]) == (3, "letter")
-
-
-def test_resumes_interrupted_search(folder: Path) -> None:
-    texts_file = folder / "gsm8k.json"
-    whole = texts_file.read_text()
-    marks = json.loads(whole)
-    texts_file.write_text(json.dumps({mark: texts[: K - 1] for mark, texts in marks.items()}))
-    chunks = ("--set", "search.chunk=5")
-    broken = run_gap(folder, "gsm8k", *chunks, out="broken")  # some samples are missing
-    assert broken.exception is not None, broken.output
-    texts_file.write_text(whole)
-    requests = folder / "gsm8k.asked"
-    before = requests.read_text().count("False")
-    done = run_gap(folder, "gsm8k", *chunks, out="broken")
-    assert done.exit_code == 0, (done.output, done.exception)
-    assert requests.read_text().count("False") == before, "greedy responses were generated again"
-    whole_run = run_gap(folder, "gsm8k", *chunks, out="whole")
-    assert whole_run.exit_code == 0, (whole_run.output, whole_run.exception)
-    items = [
-        (folder / name / "gap" / "tables" / "items.csv").read_text() for name in ("broken", "whole")
-    ]
-    assert items[0] == items[1]
 
 
 def test_draws_different_k_in_same_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

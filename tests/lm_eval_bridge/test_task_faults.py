@@ -180,9 +180,7 @@ def test_faulty_stock_task_is_refused(
 @pytest.mark.parametrize(
     ("content", "culprit"),
     [
-        ("", "audit.jsonl"),
         ('{"number": 1}\n{"number": 2', "line 2"),
-        ("[1]", "audit.jsonl"),
         ('\n{"problem": "1 + 1?", "solution": "2"}\n', "line 2"),
     ],
 )

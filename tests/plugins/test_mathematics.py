@@ -1,4 +1,7 @@
-"""Verdicts on mathematical answers: pairs of each kind, and laws for generated answers."""
+"""Verdicts on mathematical answers: pairs of each kind, and laws for generated answers.
+
+A law is here if the pairs of its kind do not have all its cases.
+"""
 
 from __future__ import annotations
 
@@ -176,27 +179,6 @@ def test_tiny_and_huge_numbers_are_exact(value: Fraction, power: int, other: int
     assert not is_accepted(gold, "0")
 
 
-@given(st.integers(1, 9999), st.integers(-30, 30))
-def test_e_notation_is_a_power_of_ten(mantissa: int, power: int) -> None:
-    decimal = write_decimal(mantissa, 3)
-    assert is_accepted(rf"{decimal}\times 10^{{{power}}}", f"{decimal}e{power}")
-    assert not is_accepted(rf"{decimal}\times 10^{{{power}}}", f"{decimal}e{power + 1}")
-
-
-UNITS = [("km", "m", 1000), ("h", "min", 60), ("kg", "g", 1000), ("ft", "in", 12)]
-
-
-@given(positive, st.sampled_from(UNITS), st.sampled_from([unit for unit, _, _ in UNITS]))
-def test_units_are_converted(number: int, units: tuple[str, str, int], other: str) -> None:
-    large, small, factor = units
-    gold = rf"{number}\text{{ {large}}}"
-    assert is_accepted(gold, rf"{number * factor}\text{{ {small}}}")
-    assert is_accepted(gold, str(number))
-    assert is_accepted(str(number), gold)
-    assert not is_accepted(gold, rf"{number}\text{{ {small}}}")
-    assert is_accepted(gold, rf"{number}\text{{ {other}}}") == (large == other)
-
-
 CHANGING = ["squared", "cubed", "halves", "dozen", "or more", "times x", "below zero", "thousand",
             "at most", "thirds", "doubled", "million", "incorrect", "onwards"]  # fmt: skip
 
@@ -205,36 +187,6 @@ CHANGING = ["squared", "cubed", "halves", "dozen", "or more", "times x", "below 
 def test_words_that_change_a_number_count(number: int, word: str) -> None:
     assume(number > 1)
     assert not is_accepted(str(number), rf"{number}\text{{ {word}}}")
-
-
-WORDS = ["even", "odd", "parabola", "Monday", "true", "isosceles", "not even", "point P", "point Q"]
-
-
-@given(st.sampled_from(WORDS), st.sampled_from(WORDS))
-def test_different_words_differ(first: str, second: str) -> None:
-    assert is_accepted(rf"\text{{{first}}}", rf"\mathrm{{{second}}}") == (first == second)
-    if len(first.split()[-1]) > 1:
-        assert is_accepted(rf"\text{{{first}}}", first.capitalize())
-
-
-@given(st.integers(0, 10**6), st.integers(2, 16), st.integers(2, 16))
-def test_bases(number: int, base: int, other: int) -> None:
-    def write(base: int) -> str:
-        rest, text = number, ""
-        while rest or not text:
-            rest, digit = divmod(rest, base)
-            text = "0123456789ABCDEF"[digit] + text
-        return text
-
-    text = write(base)
-    assume(any(digit.isdigit() for digit in text))
-    assert is_accepted(f"{text}_{{{base}}}", f"({text})_{{{base}}}")
-    assert is_accepted(str(number), f"{write(10)}_{{10}}")
-    is_decimal = 10 in (base, other) and number < min(base, other)
-    same = base == other or is_decimal
-    assert is_accepted(f"{text}_{{{base}}}", f"{text}_{{{other}}}") == same
-    if text.isdigit():
-        assert is_accepted(f"{text}_{{{base}}}", text) == (int(text) == number)
 
 
 halves = st.sampled_from(["a", "p"])
@@ -249,28 +201,6 @@ def test_clock_times(hour: int, minute: int, half: str, other: str) -> None:
     assert is_accepted(gold, of_day)
 
 
-angles = st.integers(1, 359)
-
-
-@given(angles, st.integers(0, 59))
-def test_degrees_and_minutes(degrees: int, minutes: int) -> None:
-    gold = rf"{degrees}^\circ {minutes}'"
-    total = Fraction(degrees * 60 + minutes, 60)
-    assert is_accepted(gold, rf"{write_fraction(total)}^\circ")
-    assert is_accepted(rf"{degrees}^\circ", rf"{degrees}°")
-    assert is_accepted(rf"\frac{{{degrees}\pi}}{{180}}", rf"{degrees}^\circ")
-    assert is_accepted(rf"\sin\frac{{{degrees}\pi}}{{180}}", rf"\sin {degrees}^\circ")
-    assert not is_accepted(rf"{degrees}^\circ", rf"{degrees}'")
-
-
-@given(integers, positive)
-def test_complex_numbers(real: int, imaginary: int) -> None:
-    gold = f"{real}+{imaginary}i"
-    assert is_accepted(gold, f"{imaginary}i+{real}")
-    assert is_accepted(gold, rf"\overline{{{real}-{imaginary}i}}")
-    assert not is_accepted(gold, f"{real}-{imaginary}i")
-
-
 @given(integers, integers, st.sampled_from(["<", r"\le"]), st.sampled_from(["<", r"\le"]))
 def test_inequalities_are_intervals(low: int, high: int, left: str, right: str) -> None:
     assume(low < high)
@@ -279,21 +209,6 @@ def test_inequalities_are_intervals(low: int, high: int, left: str, right: str) 
     assert is_accepted(gold, f"{opening}{low},{high}{closing}")
     assert not is_accepted(gold, f"{'(' if opening == '[' else '['}{low},{high}{closing}")
     assert not is_accepted(gold, f"{opening}{low},{high + 1}{closing}")
-
-
-@given(positive, positive, st.integers(2, 9))
-def test_ratios_are_proportional(first: int, second: int, factor: int) -> None:
-    assume(first != second)
-    gold = f"{first}:{second}:7"
-    assert is_accepted(gold, f"{first * factor}:{second * factor}:{7 * factor}")
-    assert not is_accepted(gold, f"{second}:{first}:7")
-
-
-@given(integers, positive)
-def test_plus_minus_is_both_values(center: int, offset: int) -> None:
-    gold = rf"{center}\pm {offset}"
-    assert is_accepted(gold, f"{center - offset}, {center + offset}")
-    assert not is_accepted(gold, f"{center + offset}")
 
 
 @given(st.integers(1000, 10**9))

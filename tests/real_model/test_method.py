@@ -126,18 +126,6 @@ def key_by_document(run: Run, texts: dict[str, str]) -> dict[str, str]:
     return {document_key(json.loads(row["document"])): texts[row["problem_id"]] for row in problems}
 
 
-def test_every_condition_trains_on_recovered_count(run: Run) -> None:
-    states = [row["state"] for row in run.states.to_pylist() if row["split"] == "pool"]
-    assert set(states) >= {"G", "S"}
-    sizes = {
-        condition: run.selections.filter(
-            [row == condition for row in run.selections["condition"].to_pylist()]
-        ).num_rows
-        for condition in ("gapft", "uniform")
-    }
-    assert sizes["gapft"] == sizes["uniform"] == 8 <= states.count("S")
-
-
 def test_training_changes_every_adapter(folder: Path) -> None:
     for arm in ("gapft-seed13", "uniform-seed13"):
         weights = load_file(folder / "run" / "adapters" / arm / "adapter_model.safetensors")

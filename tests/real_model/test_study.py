@@ -45,7 +45,7 @@ REDUCED = [
     "training.dtype=float32",
     "seeds=[101]",
 ]
-MATCHED = ["gapft", "uniform", "replay", "half_replay", "unverified", "wrong"]
+CONDITIONS = {"gapft", "uniform", "replay", "half_replay", "unverified", "wrong", "all_verified"}
 
 
 study = import_study()
@@ -72,12 +72,8 @@ def tables(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return study.load(folder)
 
 
-def test_all_conditions_train_on_equal_budgets(run: Path, tables: Any) -> None:
-    assert set(tables.conditions) == {*MATCHED, "all_verified"}
-    budgets = {(tables.models[f"{name}-seed101"]["n"], tables.models[f"{name}-seed101"]["steps"])
-               for name in MATCHED}  # fmt: skip
-    assert budgets == {("4", "1")}
-    assert int(tables.models["all_verified-seed101"]["n"]) > 4
+def test_run_has_all_conditions_and_verifies(run: Path, tables: Any) -> None:
+    assert set(tables.conditions) == CONDITIONS
     succeed("verify", run)
 
 

@@ -134,13 +134,6 @@ def test_cell_order_does_not_change_results(three_cells: list[Cell], order: list
     assert list(findings.findings) == ["abc"[i] for i in order]
 
 
-def test_incomplete_cell_gives_no_means(three_cells: list[Cell]) -> None:
-    incomplete = Cell("b", Path("b"), "no decisions of gapft under seed 73")
-    findings = compute([three_cells[0], incomplete, three_cells[2]])
-    assert findings.means == {}
-    assert list(findings.findings) == ["a", "c"]
-
-
 def test_rejects_different_audits_of_one_task(three_inputs: dict[str, ReportInputs]) -> None:
     task = three_inputs["a"].recipe["data"]["task"]
     other = move_to_other_audit(three_inputs["b"], task)

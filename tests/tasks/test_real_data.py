@@ -48,49 +48,6 @@ def test_splits_real_logiqa_validation_file(tmp_path, monkeypatch):
     assert all(p.gold["options"]["ABCD".index(p.gold["answer"])] for p in audit)
 
 
-def test_counts_shared_problems_of_older_logiqa(tmp_path, monkeypatch):
-    """Both parts share 100 lines; repeated prompts of the file may add to them."""
-    from gapft_harness.recipe.recipe import Recipe
-    from gapft_harness.stages.search.splits import read_splits
-
-    (dev,) = find_real_files("logiqa2/dev.txt")
-    lines = [line for line in dev.read_text(encoding="utf-8").split("\n") if line.strip()]
-    (tmp_path / "logiqa2").mkdir()
-    for name, part in (("train.txt", lines[:900]), ("test.txt", lines[800:])):
-        (tmp_path / "logiqa2" / name).write_text("\n".join(part), encoding="utf-8")
-    monkeypatch.setenv("GAPFT_DATA_DIR", str(tmp_path))
-    recipe = Recipe.model_validate(
-        {
-            "name": "r",
-            "data": {"task": "gapft_logiqa_whole", "keep_shared": True},
-            "model": {"args": {"pretrained": "none"}},
-        }
-    )
-    read = read_splits(load_task("gapft_logiqa_whole"), recipe)
-    assert [len(read[split].problems) for split in ("pool", "audit")] == [900, len(lines) - 800]
-    (warning,) = (line for line in read["pool"].warnings if "also in the audit" in line)
-    counts = [int(word) for word in warning.split() if word.isdigit()]
-    apart = load_task("gapft_logiqa")
-    assert counts[0] == 900 - len(apart.read_pool()) >= 100
-    assert counts[2] == len(lines) - 800 - len(apart.read_audit()) >= 100
-
-
-def test_real_logiqa_validation_set_is_disjoint(tmp_path, monkeypatch):
-    """Parts of the file are the pool and the audit; the rest is the validation set."""
-    (dev,) = find_real_files("logiqa2/dev.txt")
-    lines = [line for line in dev.read_text(encoding="utf-8").split("\n") if line.strip()]
-    (tmp_path / "logiqa2").mkdir()
-    shutil.copy(dev, tmp_path / "logiqa2/dev.txt")
-    for name, part in (("train.txt", lines[:600]), ("test.txt", lines[600:900])):
-        (tmp_path / "logiqa2" / name).write_text("\n".join(part), encoding="utf-8")
-    monkeypatch.setenv("GAPFT_DATA_DIR", str(tmp_path))
-    task = load_task("gapft_logiqa")
-    seen = {problem.prompt for problem in (*task.read_pool(), *task.read_audit())}
-    validation = task.read_validation()
-    assert not seen & {problem.prompt for problem in validation}
-    assert 0 < len(validation) <= len(lines) - 900
-
-
 def test_real_validation_file_has_unique_ids(tmp_path, monkeypatch):
     (dev,) = find_real_files("logiqa2/dev.txt")
     folder = tmp_path / "logiqa2"

@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import yaml
 from safetensors.torch import load_file
 
 from gapft_harness.core.records import Arm, Example
 from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.recipe.sections import Training
+from tests.kit.command import succeed
+from tests.kit.letters import prepare_letters_run
 
 
 def example(
@@ -53,6 +56,28 @@ def job(
         model_args={"pretrained": str(model), "device": "cpu"},
         output=output,
     )
+
+
+def write_letters_recipe(folder: Path, **changes: dict[str, Any]) -> None:
+    """Prepare a run of the letters with one arm; the changes are of sections of its recipe."""
+    prepare_letters_run(folder)
+    path = folder / "recipe.yaml"
+    content = yaml.safe_load(path.read_text())
+    content |= {"conditions": ["gapft"], "seeds": [13], "executor": {"workers": 1}}
+    for section, values in changes.items():
+        content[section] = {**content.get(section, {}), **values}
+    path.write_text(yaml.safe_dump(content))
+
+
+def select_letters(folder: Path, **training: Any) -> Path:
+    """Make a run of one arm with 80 exposures, stopped after selection; return its folder."""
+    write_letters_recipe(folder, budget={"n": 4}, training={"repetitions": 20, **training})
+    succeed(
+        *("run", "recipe.yaml", "--run-dir", "run", "--include-path", "tasks"),
+        *("--plugin", "plugin.py", "--only", "search", "--only", "states", "--only", "select"),
+        cwd=folder,
+    )
+    return folder
 
 
 def assert_same_weights(expected: Path, actual: Path) -> None:

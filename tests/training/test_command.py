@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples
@@ -20,9 +19,9 @@ from gapft_harness.stages.train import stage
 from gapft_harness.training.model import load_base
 from gapft_harness.training.plan import build_sequences
 from tests.kit.command import succeed
-from tests.kit.letters import prepare_letters_run
 from tests.kit.recording_run import InProcessExecutor
 from tests.kit.records import change_recipe
+from tests.training.examples import select_letters
 from tests.training.literal import run_literal_training
 
 ARM = "gapft-seed13"
@@ -32,21 +31,7 @@ STAGES = ("--only", "select", "--only", "train")
 
 @pytest.fixture(scope="module")
 def selected_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a run stopped after selection: one arm of 80 exposures."""
-    folder = tmp_path_factory.mktemp("command")
-    prepare_letters_run(folder)
-    content = yaml.safe_load((folder / "recipe.yaml").read_text())
-    content["conditions"], content["seeds"], content["executor"] = ["gapft"], [13], {"workers": 1}
-    content["budget"] = {"n": 4}
-    content["training"] |= {"dropout": 0, "repetitions": 20, "learning_rate": 1e-3}
-    (folder / "recipe.yaml").write_text(yaml.safe_dump(content))
-    plugin = ("--plugin", "plugin.py")
-    succeed(
-        *("run", "recipe.yaml", "--run-dir", "run", "--include-path", "tasks", *plugin),
-        *("--only", "search", "--only", "states", "--only", "select"),
-        cwd=folder,
-    )
-    return folder
+    return select_letters(tmp_path_factory.mktemp("command"), dropout=0, learning_rate=1e-3)
 
 
 def copy_run_with(

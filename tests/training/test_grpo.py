@@ -165,17 +165,6 @@ def test_kl_term_grows_from_zero(searched_run: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "kl" / "ref").exists(), "TRL's copy of the first adapter must not remain"
 
 
-def test_rejects_multi_attempt_episodes_early() -> None:
-    done = gapft(
-        *("run", "demo-code", "--dry-run", "--set", "training.trainer=grpo"),
-        *("--set", "experiments={}"),
-    )
-    assert done.returncode == 2
-    assert "can reward only the first attempt, but the task's episode.attempts is" in " ".join(
-        done.stderr.split()
-    )
-
-
 def test_counts_failing_rewards(tmp_path: Path) -> None:
     (tmp_path / "moody.py").write_text(MOODY)
     common = [
@@ -193,16 +182,6 @@ def test_counts_failing_rewards(tmp_path: Path) -> None:
     assert facts["unjudged"] == rewards.count(None)
 
 
-def test_rejects_verifier_without_permissive_rule(tmp_path: Path) -> None:
-    done = gapft(
-        *("run", "controls/online", "--run-dir", "run", *SMALL, "--dry-run"),
-        *("--set", "verifier.name=math", "--set", "experiments={}"),
-        cwd=tmp_path,
-    )
-    assert done.returncode == 2
-    assert "is permissive, but the verifier math declares" in done.stderr
-
-
 def test_reports_missing_trl(monkeypatch: pytest.MonkeyPatch) -> None:
     from gapft_harness.stages.train import requirements
 
@@ -218,17 +197,36 @@ def test_reports_missing_trl(monkeypatch: pytest.MonkeyPatch) -> None:
             requirements.check_packages(recipe, plugins)
 
 
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        (
-            "experiments.online.reference=gapt",
-            "'gapt' is not a condition of the recipe; did you mean 'gapft'?",
-        ),
-        ("conditions=[gapft,uniform]", "no condition besides the reference is trained by grpo"),
-    ],
-)
-def test_rejects_experiment_without_comparison(setting: str, message: str) -> None:
-    done = gapft("run", "controls/online", "--dry-run", "--set", setting)
+#: A recipe, settings, and what the dry run says of them.
+REFUSED = [
+    (
+        "demo-code",
+        ["training.trainer=grpo", "experiments={}"],
+        "can reward only the first attempt, but the task's episode.attempts is",
+    ),
+    (
+        "controls/online",
+        ["verifier.name=math", "experiments={}"],
+        "is permissive, but the verifier math declares",
+    ),
+    (
+        "controls/online",
+        ["experiments.online.reference=gapt"],
+        "'gapt' is not a condition of the recipe; did you mean 'gapft'?",
+    ),
+    (
+        "controls/online",
+        ["conditions=[gapft,uniform]"],
+        "no condition besides the reference is trained by grpo",
+    ),
+]
+
+
+@pytest.mark.parametrize(("recipe", "settings", "message"), REFUSED)
+def test_impossible_online_training_is_refused_first(
+    recipe: str, settings: list[str], message: str
+) -> None:
+    chosen = [word for setting in settings for word in ("--set", setting)]
+    done = gapft("run", recipe, "--dry-run", *chosen)
     assert done.returncode == 2
     assert message in " ".join(done.stderr.split())

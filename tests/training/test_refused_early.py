@@ -11,19 +11,8 @@ import yaml
 
 from tests.chat_models import CHATML, set_generation_ends, write_chat_model
 from tests.kit.command import gapft
-from tests.kit.letters import prepare_letters_run
+from tests.training.examples import write_letters_recipe
 from tests.training.test_tied import build_base_model
-
-
-def prepare_folder(folder: Path, **changes: dict[str, Any]) -> list[str]:
-    """Prepare the letters task with a changed recipe; return the command's arguments."""
-    arguments = prepare_letters_run(folder)
-    content = yaml.safe_load((folder / "recipe.yaml").read_text())
-    content["conditions"], content["seeds"], content["executor"] = ["gapft"], [13], {"workers": 1}
-    for section, values in changes.items():
-        content[section] = {**content.get(section, {}), **values}
-    (folder / "recipe.yaml").write_text(yaml.safe_dump(content))
-    return [*arguments, "run"]
 
 
 def break_template(folder: Path) -> dict[str, Any]:
@@ -68,12 +57,13 @@ FAULTS = {
 
 @pytest.mark.parametrize("key", FAULTS)
 def test_rejects_fault_before_generating(tmp_path: Path, key: str) -> None:
-    prepare_folder(tmp_path)
-    content = yaml.safe_load((tmp_path / "recipe.yaml").read_text())
-    for section, values in FAULTS[key](tmp_path).items():
+    write_letters_recipe(tmp_path)
+    changes = FAULTS[key](tmp_path)
+    path = tmp_path / "recipe.yaml"
+    content = yaml.safe_load(path.read_text())
+    for section, values in changes.items():
         content[section] |= values
-    content["model"]["args"]["pretrained"] = str(tmp_path / "model")
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(content))
+    path.write_text(yaml.safe_dump(content))
     command = ["run", "recipe.yaml", "--include-path", "tasks", "--plugin", "plugin.py"]
     dry = gapft(*command, "--dry-run", cwd=tmp_path).stdout
     assert key in dry.partition("# missing here")[2]

@@ -12,8 +12,6 @@ from gapft_harness.core.records import Arm
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.recorded import read_training as read_recorded_training
 from tests.kit.planted_run import read_json
 from tests.kit.records import read_records
 from tests.kit.report_tables import find_row
@@ -37,17 +35,6 @@ def read_adapter_facts(run: BaseRun, arm: Arm) -> dict[str, Any]:
 def read_place(run: BaseRun, arm: Arm) -> str:
     """Return the adapter's place in the store."""
     return str(read_records(run.path)[layout.adapter_path(arm)]["place"])
-
-
-def read_training(run: BaseRun, arm: Arm) -> dict[str, Any]:
-    return read_recorded_training(RunDirectory.open(run.path))[arm.name]
-
-
-def test_replicate_has_same_training_set(finished: BaseRun) -> None:
-    selections = [finished.path / layout.selection_path(arm) for arm in (GAPFT, AGAIN)]
-    assert selections[0].read_bytes() == selections[1].read_bytes()
-    assert "trained_as" not in read_training(finished, AGAIN)
-    assert "seconds" in read_training(finished, AGAIN), "a shared adapter has no seconds"
 
 
 def test_replicate_has_same_bytes_on_cpu(finished: BaseRun) -> None:
@@ -78,48 +65,41 @@ def test_report_counts_no_change_for_equal_trainings(finished: BaseRun) -> None:
 # Which conditions are replicates
 
 
-def build_recipe(**conditions: Any) -> Any:
+#: Conditions beside ``gapft``, and the original of each that repeats another's training.
+REPLICATES: list[tuple[dict[str, Any], dict[str, str]]] = [
+    ({"again": {"selector": "gapft", "replicate": 1}}, {"again": "gapft"}),
+    ({"as_the_search": {"selector": "gapft", "replicate": 1, "k": 8}}, {"as_the_search": "gapft"}),
+    ({"again": {"selector": "gapft", "replicate": 1, "n": "recovered"}}, {"again": "gapft"}),
+    (
+        {"again": {"selector": "gapft", "replicate": 9, "training": {"rank": 8}}},
+        {"again": "gapft"},
+    ),
+    ({"same_number": {"selector": "gapft", "replicate": 0}}, {}),
+    ({"other": {"selector": "uniform", "replicate": 1}}, {}),
+    ({"smaller": {"selector": "gapft", "replicate": 1, "n": 5}}, {}),
+    ({"fewer_samples": {"selector": "gapft", "replicate": 1, "k": 4}}, {}),
+    ({"other_rank": {"selector": "gapft", "replicate": 1, "training": {"rank": 4}}}, {}),
+    # the lowest number is the original
+    (
+        {
+            "third": {"selector": "gapft", "replicate": 2},
+            "second": {"selector": "gapft", "replicate": 1},
+            "same": {"selector": "gapft"},
+            "lone": {"selector": "uniform", "replicate": 3},
+            "late": {"selector": "uniform", "replicate": 4},
+        },
+        {"second": "gapft", "third": "gapft", "late": "lone"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("conditions", "originals"), REPLICATES)
+def test_conditions_with_equal_settings_are_replicates(
+    conditions: dict[str, Any], originals: dict[str, str]
+) -> None:
     content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
-    return check_recipe({**content, "conditions": {"gapft": {}} | conditions}, "here")
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"selector": "gapft", "replicate": 1},
-        {"selector": "gapft", "replicate": 1, "k": 8},  # as the search
-        {"selector": "gapft", "replicate": 1, "n": "recovered"},
-        {"selector": "gapft", "replicate": 9, "training": {"rank": 8}},
-    ],
-)
-def test_conditions_with_equal_settings_are_replicates(settings: dict[str, Any]) -> None:
-    assert build_recipe(again=settings).map_replicates() == {"again": "gapft"}
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"replicate": 0},
-        {"selector": "uniform"},
-        {"n": 5},
-        {"k": 4},
-        {"training": {"rank": 4}},
-    ],
-)
-def test_conditions_with_other_settings_are_not_replicates(other: dict[str, Any]) -> None:
-    recipe = build_recipe(again={"selector": "gapft", "replicate": 1} | other)
-    assert recipe.map_replicates() == {}
-
-
-def test_replicates_repeat_lowest_number() -> None:
-    recipe = build_recipe(
-        third={"selector": "gapft", "replicate": 2},
-        second={"selector": "gapft", "replicate": 1},
-        same={"selector": "gapft"},
-        lone={"selector": "uniform", "replicate": 3},
-        late={"selector": "uniform", "replicate": 4},
-    )
-    assert recipe.map_replicates() == {"second": "gapft", "third": "gapft", "late": "lone"}
+    recipe = check_recipe({**content, "conditions": {"gapft": {}, **conditions}}, "here")
+    assert recipe.map_replicates() == originals
 
 
 def test_dry_run_names_replicates_and_warns(finished: BaseRun) -> None:

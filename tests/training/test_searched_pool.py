@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow.parquet as pq
-import yaml
 
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recorded import read_training
 from tests.kit.command import succeed
-from tests.kit.letters import prepare_letters_run
 from tests.kit.plugins import build_plugin
+from tests.training.examples import write_letters_recipe
 
 ONLINE = build_plugin(
     '''
@@ -53,17 +52,14 @@ PLUGINS = ("--plugin", "plugin.py", "--plugin", "online.py")
 
 
 def test_only_a_declared_trainer_receives_the_searched_pool(tmp_path: Path) -> None:
-    prepare_letters_run(tmp_path)
-    content = yaml.safe_load((tmp_path / "recipe.yaml").read_text())
-    offline = {"selector": "gapft", "training": {"trainer": "offline"}}
-    content["conditions"] = {"gapft": {}, "offline": offline}
-    content |= {"seeds": [13], "executor": {"workers": 1}}
-    content["training"] |= {"trainer": "online", "repetitions": 1}
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(content))
+    write_letters_recipe(tmp_path, training={"trainer": "online", "repetitions": 1})
     (tmp_path / "online.py").write_text(ONLINE)
+    conditions = "{gapft: {}, offline: {selector: gapft, training: {trainer: offline}}}"
+    setting = ("--set", f"conditions={conditions}")
     stages = [word for name in ("search", "states", "select", "train") for word in ("--only", name)]
     succeed(
-        *("run", "recipe.yaml", "--run-dir", "run", "--include-path", "tasks", *PLUGINS, *stages),
+        *("run", "recipe.yaml", "--run-dir", "run", "--include-path", "tasks", *PLUGINS, *setting),
+        *stages,
         cwd=tmp_path,
     )
     training = read_training(RunDirectory.open(tmp_path / "run"))

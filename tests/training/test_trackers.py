@@ -23,9 +23,9 @@ from gapft_harness.stages.pipeline import run_train_stage
 from gapft_harness.stages.train import requirements
 from gapft_harness.stages.verify.run import verify
 from tests.kit.command import succeed
-from tests.kit.letters import prepare_letters_run
 from tests.kit.recording_run import InProcessExecutor
 from tests.kit.records import change_recipe
+from tests.training.examples import select_letters
 
 ARM = "gapft-seed13"
 VALUES = ("loss", "grad_norm", "learning_rate")
@@ -40,19 +40,7 @@ def empty_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def selected_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a run stopped after selection: one arm of 5 steps."""
-    folder = tmp_path_factory.mktemp("trackers")
-    prepare_letters_run(folder)
-    content = yaml.safe_load((folder / "recipe.yaml").read_text())
-    content["conditions"], content["seeds"], content["executor"] = ["gapft"], [13], {"workers": 1}
-    content["budget"] = {"n": 4}
-    content["training"] |= {"repetitions": 20, "warmup_steps": 2}
-    (folder / "recipe.yaml").write_text(yaml.safe_dump(content))
-    succeed(
-        *("run", "recipe.yaml", "--run-dir", "run", "--include-path", "tasks"),
-        *("--plugin", "plugin.py", "--only", "search", "--only", "states", "--only", "select"),
-        cwd=folder,
-    )
-    return folder
+    return select_letters(tmp_path_factory.mktemp("trackers"), warmup_steps=2)
 
 
 def copy_run_with(selected_run: Path, name: str, tracker: str | None) -> Path:
