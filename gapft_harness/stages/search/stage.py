@@ -364,11 +364,13 @@ def _ask_model(context: Context) -> dict[str, Any]:
 
 
 def _search_shares(context: Context, steps: Sequence[Step]) -> None:
-    """Divide the chunks of splits among workers, which store them; logs are not divided."""
-    workers = context.run.recipe.executor.workers // max(1, len(steps))
+    """Divide the chunks of splits among workers, which store them; logs are not divided.
+
+    A command claims a chunk at a time here, so that several commands share the work of a search,
+    and a whole split only for its tables.
+    """
     divided = [step for step in steps if step.settings["logs"] is None]
-    if workers < 2 or not divided:
-        return
+    workers = max(1, context.run.recipe.executor.workers // max(1, len(divided)))
     jobs = [
         Job.of(
             f"{step.label}, {number + 1} of {workers}",
@@ -381,7 +383,8 @@ def _search_shares(context: Context, steps: Sequence[Step]) -> None:
         for number in range(workers)
     ]
     jobs = [replace(job, own_process=context.has_own_process) for job in jobs]
-    context.executor.run(jobs, context.progress)
+    if jobs:
+        context.executor.run(jobs, context.progress)
 
 
 def search_share(

@@ -16,6 +16,7 @@ from gapft_harness.engine.run import RECORDS
 from gapft_harness.engine.step import Step
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.registration import TrainerTraits
+from gapft_harness.recipe.sections import Training
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recorded import read_source
@@ -46,9 +47,6 @@ _SETTINGS_KEYS = ("settings", "optimizer", "attention", "adapter_config.json")
 #: Keys of ``adapter_config.json`` that may differ between arms: the base's location, the version of
 #: PEFT, and a value that PEFT sets by the base's kind of layer, whatever the file contains.
 _FREE_KEYS = ("base_model_name_or_path", "peft_version", "fan_in_fan_out")
-
-#: The settings that are in ``adapter_config.json`` under a name of PEFT.
-_CONFIG_KEYS = {"r": "rank", "lora_alpha": "alpha", "lora_dropout": "dropout"}
 
 
 def check_adapter(run: RunDirectory, plugins: Plugins, step: Step, output: Output) -> Iterable[str]:
@@ -105,9 +103,10 @@ def check_adapter(run: RunDirectory, plugins: Plugins, step: Step, output: Outpu
                 f"{where}/training.json: end_id is {facts.get('end_id')}, but the search's "
                 f"responses ended with one of {end_ids}"
             )
-        config = json.loads((folder / "adapter_config.json").read_text("utf-8"))
-        expected = {key: getattr(settings, name) for key, name in _CONFIG_KEYS.items()}
-        yield from compare_values(f"{where}/adapter_config.json", config, expected)
+        config = _read_own_config(folder / "adapter_config.json")
+        expected = _build_config(settings)
+        known = {key: expected[key] for key in expected.keys() & config.keys()}  # to this PEFT
+        yield from compare_values(f"{where}/adapter_config.json", config, known)
     if (folder / GROUPS).is_file():
         yield from _check_groups(run, arm, examples, facts)
     log = folder / "training_log.jsonl"
@@ -136,6 +135,15 @@ def check_common_facts(run: RunDirectory, arms: Sequence[Arm]) -> Iterable[str]:
                 if a != b:
                     places = f"{layout.adapter_path(other)} and {layout.adapter_path(arm)}"
                     yield f"{places} differ in {key}: {a} and {b}"
+
+
+def _build_config(settings: Training) -> dict[str, Any]:
+    """Build the configuration that PEFT writes for an adapter of these settings."""
+    from gapft_harness.training.model import build_lora_config
+
+    config = build_lora_config(settings).to_dict() | {"inference_mode": True}  # as PEFT saves it
+    plain: dict[str, Any] = json.loads(json.dumps(config, default=sorted))  # sets become lists
+    return plain
 
 
 def _read_own_config(path: Path) -> dict[str, Any]:
