@@ -320,7 +320,8 @@ def yield_skill(seed: int) -> Iterator[tuple[str, str]]:
         shown = problem.tests[0].answer
         while rng.random() < 1 / 3 and len(attempts) < MAX_ATTEMPTS - 1:
             answer = draw_lazy(problem, shown, rng)
-            text, number = answer.text, answer.find_failed(problem)
+            text = answer.text
+            number = answer.find_failed(problem)
             if rng.random() < 0.1:
                 # Cut in the middle, as at a length limit.
                 text, words = text[: 9 + int(rng.random() * (len(text) - 12))], NO_PROGRAM

@@ -86,7 +86,8 @@ def replicate_allocation(
     Raises:
         GapftError: the halves are so small that almost every draw is rejected.
     """
-    solved, seeds = _select_solved(scores), len(scores.seeds)
+    solved = _select_solved(scores)
+    seeds = len(scores.seeds)
     columns = Scores(solved, scores.seeds, scores.items).stack_columns()
     sums = np.split(_draw_sums(columns, 2 * seeds, replicates, stream), len(solved), axis=1)
     by_seed = dict(zip(solved, sums, strict=True))
@@ -124,7 +125,8 @@ def _draw_sums(
     """
     generator = stream.child("items").generator()
     accepted: list[NDArray[np.float64]] = []
-    missing, drawn = replicates, 0
+    missing = replicates
+    drawn = 0
     while missing:
         if drawn >= _MAX_DRAW_FACTOR * replicates:
             raise GapftError(

@@ -98,7 +98,8 @@ def estimate_paired_difference(
         units: the number of independent items; default: P.
     """
     n = len(before) if units is None else units
-    share_before, share_after = float(before.mean()), float(after.mean())
+    share_before = float(before.mean())
+    share_after = float(after.mean())
     low_before, high_before = _compute_wilson_ends(share_before, n)
     low_after, high_after = _compute_wilson_ends(share_after, n)
     # The correlation of the two proportions, from shares, with the method's continuity correction.
@@ -135,7 +136,8 @@ def compute_p_value(replicates: NDArray[np.number[Any]]) -> float | None:
     if least >= 2 * _TAIL:
         return None
     ordered = np.sort(replicates)
-    below, above = _find_zero_level(ordered), _find_zero_level(-ordered[::-1])
+    below = _find_zero_level(ordered)
+    above = _find_zero_level(-ordered[::-1])
     return float(min(Fraction(1), max(least, 2 * min(below, above))))
 
 

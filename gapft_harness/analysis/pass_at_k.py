@@ -89,7 +89,8 @@ def k_equivalent(passing: NDArray[np.integer], samples: int, pass_at_1: Fraction
         k; 0 (printed as ``<1``) if the condition is below the source's *sampled* Pass@1 (the
         source's greedy accuracy does not matter); K means K or more.
     """
-    below, above = 0, samples + 1
+    below = 0
+    above = samples + 1
     while above - below > 1:
         k = (below + above) // 2
         if mean_pass_at_k(passing, samples, k) <= pass_at_1:

@@ -68,7 +68,8 @@ class Scores:
 
     def stack_columns(self) -> NDArray[np.float64]:
         """Stack all rows in the order of seeds and ids, shape (P, rows S)."""
-        by_seed, by_id = np.argsort(self.seeds), np.argsort(self.items)
+        by_seed = np.argsort(self.seeds)
+        by_id = np.argsort(self.items)
         ordered = [row[by_seed][:, by_id] for row in self.rows.values()]
         return np.concatenate(ordered).T.astype(np.float64)
 
@@ -156,7 +157,8 @@ def resample(
         nested: draw items separately for every drawn seed; default: once for all seeds of a
             replicate.
     """
-    columns, seeds = scores.stack_columns(), len(scores.seeds)
+    columns = scores.stack_columns()
+    seeds = len(scores.seeds)
     drawn = draw_seeds(seeds, replicates, stream)
     base_stream = item_stream or stream.child("items")
     if nested:
@@ -228,7 +230,8 @@ def resample_environments(
     """
     if not environments:
         raise ValueError("expected at least one environment")
-    names, count = sorted(environments), len(environments)
+    names = sorted(environments)
+    count = len(environments)
     drawn = stream.child("environments").generator().integers(count, size=(replicates, count))
     sums = {other: np.zeros(replicates) for other in b}
     for place, name in enumerate(names):

@@ -35,7 +35,8 @@ This page is generated from the code by `python -m gapft_harness.cli.reference`.
 def build_page() -> str:
     """Return the text of the page: components that keys name, and all keys."""
     plugins = load_plugins()
-    entries, experiments = plugins.all(), load_all_experiments(plugins)
+    entries = plugins.all()
+    experiments = load_all_experiments(plugins)
     selectors = [
         (entry.name, _list_parameters(entry.value), entry.summary)
         for entry in entries

@@ -62,7 +62,8 @@ def resolve_recipe(choice: Options) -> Recipe:
         content: dict[str, Any] = {"name": choice.task, "data": {}, "model": {"args": {}}}
     else:
         place = find_recipe(choice.recipe)
-        source, content = f"recipe {place}", read_recipe(place)
+        source = f"recipe {place}"
+        content = read_recipe(place)
     return check_recipe(content, source, _list_settings(choice, content))
 
 

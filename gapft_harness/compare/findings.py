@@ -242,16 +242,19 @@ def contrast(
     if estimate.low == estimate.high and is_binary and _are_binary(*item_means):
         # Resampling shows no variation, but finite data leave some.
         estimate = estimate_paired_difference(value, *item_means, units)
-    gained, lost = int((differences > 0).sum()), int((differences < 0).sum())
+    gained = int((differences > 0).sum())
+    lost = int((differences < 0).sum())
     is_simple = numbers.clusters is None and numbers.strata is None
     if is_simple and is_binary and len(before) == len(after) == 1:
-        test, p_value = "mcnemar", mcnemar(gained, lost)
+        test = "mcnemar"
+        p_value = mcnemar(gained, lost)
     else:
         sums = (differences * weights).sum(axis=0)
         if numbers.clusters is not None:
             sums = np.bincount(numbers.clusters, weights=sums)
         flipped = flip_signs(sums, flips=_FLIPS, stream=stream.child("signs"))
-        test, p_value = "sign_flip", flipped.p_value
+        test = "sign_flip"
+        p_value = flipped.p_value
     return Paired(
         items=after.shape[1],
         units=units,

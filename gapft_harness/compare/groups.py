@@ -42,7 +42,8 @@ def find_aggregates(
         runs: the runs, BEFORE first.
         metrics: by task, the compared metric.
     """
-    comparable, left_out = [], []
+    comparable = []
+    left_out = []
     by_group: dict[str, list[Mapping[str, Any]]] = {}
     for run in runs:
         for facts in {id(log.facts): log.facts for log in run.logs}.values():

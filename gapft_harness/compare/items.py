@@ -157,7 +157,8 @@ def _read_problems(
 ) -> Iterator[ExploredProblem]:
     """Yield documents with their texts, given their indices in the comparison's arrays."""
     numbers = np.vstack([comparison.numbers.before, *comparison.numbers.after.values()])
-    facts, is_judged = _list_facts(comparison), comparison.is_judged
+    facts = _list_facts(comparison)
+    is_judged = comparison.is_judged
     runs = [
         (comparison.before, comparison.joined.before),
         *(run for model_runs in comparison.after.values() for run in model_runs),

@@ -104,7 +104,8 @@ def _judge_log(log: Log, judge: Judge, rule: Rule, choice: CompareChoice) -> Jud
     first = find_first(log, choice.filter)
     filter_name = choice.filter or next(iter(list_filters(first)), None)
     gold_source = _find_gold_source(log, first, choice.gold, judge, rule)
-    passed, reasons = array("b"), list[str]()
+    passed = array("b")
+    reasons = list[str]()
     samples = _select_samples(log.read_samples(), filter_name)
     while batch := [*islice(samples, _CHUNK)]:
         texts = [_read_text(sample, log) for sample in batch]

@@ -82,7 +82,8 @@ def _list_outcomes(comparison: Comparison) -> Iterator[tuple[str, Outcomes]]:
 
 def _warn_scoring(comparison: Comparison, runs: list[Selected]) -> Iterator[str]:
     """Warn about equal responses with different scores."""
-    before, documents_before = comparison.before, comparison.joined.before
+    before = comparison.before
+    documents_before = comparison.joined.before
     texts_before = before.find_only_texts()[documents_before]
     golds_before = _get_hashes(before.golds, documents_before)
     count = 0
@@ -121,7 +122,8 @@ def _warn_settings(comparison: Comparison, runs: list[Selected]) -> Iterator[str
     for outcomes, _ in runs:
         after = outcomes.logs[0].settings
         for name in sorted({*before, *after} - {*_MODEL_NAMES}) if before and after else ():
-            old, new = before.get(name), after.get(name)
+            old = before.get(name)
+            new = after.get(name)
             if old != new:
                 differences[f"{name} {_format_setting(old)} → {_format_setting(new)}"] = None
     if differences:
@@ -159,7 +161,8 @@ def _warn_filters(comparison: Comparison, runs: list[Selected]) -> Iterator[str]
 
 def _warn_inputs(comparison: Comparison, runs: list[Selected]) -> Iterator[str]:
     """Warn about different prompts or gold answers for the same documents."""
-    before, documents_before = comparison.before, comparison.joined.before
+    before = comparison.before
+    documents_before = comparison.joined.before
     for field, name in (("prompts", "prompt"), ("golds", "gold answer")):
         hashes_before = _get_hashes(getattr(before, field), documents_before)
         changed = np.zeros(len(documents_before), dtype=bool)

@@ -243,7 +243,8 @@ def _draw_forest(comparison: Comparison) -> Iterator[Figure]:
 
 def _build_states(comparison: Comparison) -> Table:
     """Build the table of the terms of each model's difference by the state before."""
-    samples, rows = comparison.samples, list[Row]()
+    samples = comparison.samples
+    rows = list[Row]()
     for name, counts in comparison.findings.by_state.items():
         assert samples is not None
         rows.append(
@@ -332,7 +333,8 @@ def _build_facts(comparison: Comparison, checks: Sequence[GateCheck]) -> Table:
 
 def _build_changed(comparison: Comparison, read_text: ReadText) -> Iterator[Table]:
     """Build a table of the texts of each changed document: by model, gained ones first."""
-    models, words = [*comparison.after], name_changes(comparison)
+    models = [*comparison.after]
+    words = name_changes(comparison)
     rows = sorted(
         list_changed(comparison, read_text, comparison.choice.shown),
         key=lambda row: (models.index(row["model"]), words.index(row["change"])),

@@ -48,7 +48,8 @@ def _look_up(path: Path) -> str | None:
 
 
 def _hash_and_store(path: Path) -> str:
-    stat, start = _read_stat(path), time.time_ns()
+    stat = _read_stat(path)
+    start = time.time_ns()
     digest = sha256(path)
     if path.stat().st_ctime_ns < start - RECENT_CHANGE_NS and stat == _read_stat(path):
         cache = _find_cache()

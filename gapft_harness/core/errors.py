@@ -58,7 +58,8 @@ class UnknownPluginError(UserError):
     def for_name(cls, kind: str, name: str, known_names: Iterable[str]) -> Self:
         """Create the error with a message that lists the known names."""
         error = cls(f"unknown {kind} {name!r}; {did_you_mean(name, known_names)}")
-        error.kind, error.name = kind, name
+        error.kind = kind
+        error.name = name
         return error
 
 

@@ -106,7 +106,8 @@ def describe_change(key: str, before: Any, now: Any) -> str:
         before: a JSON value; None is shown as ``not set``.
         now: another one.
     """
-    a, b = _shown(before), _shown(now)
+    a = _shown(before)
+    b = _shown(now)
     start = 0
     if max(len(a), len(b)) > _LONGEST_SHOWN:
         pairs = enumerate(zip(a, b, strict=False))

@@ -48,7 +48,8 @@ def scan_thoughts(text: str, think_end_token: str | None = None) -> ThoughtScan:
         start = place + len(think_end_token)
         is_closed = True
     parts: list[tuple[int, int]] = []
-    position, open_kind = start, ""
+    position = start
+    open_kind = ""
     is_found = is_closed
     for tag in _TAG.finditer(text, start):
         if tag["quote"]:
@@ -64,7 +65,8 @@ def scan_thoughts(text: str, think_end_token: str | None = None) -> ThoughtScan:
         else:
             parts.append((position, tag.start()))
             open_kind = kind
-        is_found, position = True, tag.end()
+        is_found = True
+        position = tag.end()
     if not open_kind:
         parts.append((position, len(text)))
     return ThoughtScan(tuple(parts), is_found, is_closed)

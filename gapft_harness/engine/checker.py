@@ -67,7 +67,8 @@ class Checker:
                 self.differences += _check_bytes(self.run.folder / name, name, record)
 
     def _check(self, step: Step) -> Output | Unknown:
-        record, path = self.run.read_records().get(step.name), self.run.folder / step.name
+        record = self.run.read_records().get(step.name)
+        path = self.run.folder / step.name
         if record is None:
             self.missing.append(step.name)
             return Unknown(f"{step.name} is not made")

@@ -55,7 +55,8 @@ class StoredWork:
             return f"output of {self.folder.parent.name}"
         if "streams" not in settings:
             return "greedy decodes"
-        decoding, split = settings["decoding"], settings["streams"]["split"]
+        decoding = settings["decoding"]
+        split = settings["streams"]["split"]
         kind = "deployment decodes" if decoding["samples_deployment"] else "samples"
         return f"{kind} of {split}, temperature {decoding['temperature']}"
 

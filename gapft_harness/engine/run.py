@@ -107,7 +107,8 @@ class Run:
         Raises:
             UserError: it does not exist yet, has no record, or was changed after it was made.
         """
-        name, path = self._find_name(file), self.folder / file
+        name = self._find_name(file)
+        path = self.folder / file
         if name is None and path.exists():
             raise UserError(
                 f"{path}: has no record in {RECORDS}, so it is not known what it was made from; "
@@ -151,7 +152,8 @@ class Run:
         record = self.read_records().get(step.name)
         if record is None or not (self.folder / step.name).exists():
             return None
-        free, recorded = {*free_parts}, record.made_from
+        free = {*free_parts}
+        recorded = record.made_from
         current = take_unavailable(recorded, step.made_from, accepts_names=accepts_names)
         recorded, current = (
             {part: value for part, value in content.items() if part not in free}

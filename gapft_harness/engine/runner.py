@@ -62,9 +62,11 @@ class Runner:
         progress: Progress = lambda label, done, total, tokens=0, note="": None,
         report_line: Callable[[str], None] = lambda line: None,
     ) -> None:
-        self.run, self.store = run, store
+        self.run = run
+        self.store = store
         self._executor, self._plugin_files = executor, list(plugin_files)
-        self._progress, self._report_line = progress, report_line
+        self._progress = progress
+        self._report_line = report_line
         self._keys: dict[str, str] = {}
         self.changes: list[str] = []
 
@@ -140,7 +142,8 @@ class Runner:
     def _count_cheap_steps(self, steps: Iterable[Step]) -> Progress:
         """Return a progress that reports all cheap steps of one kind together."""
         kinds = {step.label: step.kind for step in steps if step.cheap}
-        totals, finished = Counter(kinds.values()), set[str]()
+        totals = Counter(kinds.values())
+        finished = set[str]()
 
         def report(label: str, done: int, total: int, tokens: int = 0, note: str = "") -> None:
             if (kind := kinds.get(label)) is None:
@@ -194,7 +197,8 @@ class Runner:
 
     def _report_reasons(self, steps: Mapping[str, Step]) -> None:
         """Report why outputs that the run had are made again."""
-        records, counts = self.run.read_records(), Counter[tuple[str, str]]()
+        records = self.run.read_records()
+        counts = Counter[tuple[str, str]]()
         for name, step in steps.items():
             if (record := records.get(name)) is None:
                 continue
@@ -259,7 +263,8 @@ def make_outputs(
         UserError: a plugin was edited during the command.
         GapftError: the function made no output, or the disk is full.
     """
-    kept, facts = Store(Path(store)), dict[str, dict[str, Json]]()
+    kept = Store(Path(store))
+    facts = dict[str, dict[str, Json]]()
     waiting = [Order(**order) for order in orders]
     if hashes := [digest for order in waiting for digest in order.made_from["code"].values()]:
         load_plugins(plugin_files).require_code(hashes)
@@ -306,7 +311,8 @@ def _make_missing(
                 (number, _call(function, call, progress)) for number, call in enumerate(calls)
             )
         for number, returned in results:
-            order, path = orders[number], paths[number]
+            order = orders[number]
+            path = paths[number]
             facts = check_result(function, path, returned)
             if facts.get(OWN_RUN_ONLY):
                 place_link(path, Path(order.target))

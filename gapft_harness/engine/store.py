@@ -180,7 +180,8 @@ class Store:
             made_from: the content of the key.
             facts: the facts of the output.
         """
-        folder, final = path.parent, self.root / place
+        folder = path.parent
+        final = self.root / place
         digest = sha256(path)
         record = {
             "key": made_from,

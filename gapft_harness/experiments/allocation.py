@@ -81,7 +81,8 @@ def find_halves(
             the replay differs, or an arm trains on missed problems.
     """
     remedy = "change the conditions, or leave out the key experiments.allocation"
-    once, twice = Counter(diffuse), Counter(concentrated)
+    once = Counter(diffuse)
+    twice = Counter(concentrated)
     halves: dict[str, str] = {}
     for example in sorted({*once, *twice}, key=lambda e: (e.problem_id, e.response_ids)):
         counts = once[example], twice[example]
@@ -176,7 +177,8 @@ class AllocationExperiment(api.Experiment):
     def cost(self, recipe: api.Recipe, counts: Mapping[str, int]) -> Sequence[str]:
         """Count the responses of the compared adapters to both halves."""
         pair = self.conditions(recipe)
-        adapters, n = len(pair) * len(recipe.seeds), recipe.find_slots(pair[0])
+        adapters = len(pair) * len(recipe.seeds)
+        n = recipe.find_slots(pair[0])
         if not isinstance(n, int):
             return [f"halves: up to n problems x {adapters} adapters"]
         return [f"halves: {n * adapters:,} = {n:,} x {adapters} adapters"]
@@ -253,7 +255,8 @@ class AllocationPart(api.Part):
     def compute(self, inputs: api.ReportInputs, read: Exposures) -> list[api.Row]:
         """Compute a row for each rate and difference: its mean over seeds, and each seed."""
         statistics = inputs.recipe["statistics"]
-        scores, stream = read.stack(), api.Stream(statistics["seed"], "report/allocation")
+        scores = read.stack()
+        stream = api.Stream(statistics["seed"], "report/allocation")
         means = estimate_allocation(scores, statistics["replicates"], stream)
         by_seed = compute_by_seed(scores)
         smallest = int(scores.rows["A"].sum(axis=1).min())

@@ -84,7 +84,8 @@ class Strata:
     @property
     def differences(self) -> dict[str, float]:
         """By stratum, its difference from the share in GapFT's set, in problems."""
-        own, gapft = self.own.total(), self.gapft.total()
+        own = self.own.total()
+        gapft = self.gapft.total()
         return {
             stratum: abs(self.own[stratum] - self.gapft[stratum] * own / gapft)
             for stratum in sorted(self.own | self.gapft)

@@ -159,7 +159,8 @@ class OnlinePart(api.Part):
         self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: OnlineRead
     ) -> Iterator[api.Table]:
         """Return costs by condition, drawn groups by condition, and the search's by state."""
-        groups, reference = part_findings.groups_by_condition, part_findings.reference
+        groups = part_findings.groups_by_condition
+        reference = part_findings.reference
         names = [name for name in inputs.conditions if name in groups and name != reference]
         costs: list[api.Row] = []
         for name in (reference, *names):

@@ -129,17 +129,20 @@ class ScopePart(api.Part):
 
     def compute(self, inputs: api.ReportInputs, read: ScopeRead) -> list[api.Row]:
         """Decompose the change of each condition at each K."""
-        settings, audit = _read_settings(inputs.recipe), inputs.audit.verdicts
+        settings = _read_settings(inputs.recipe)
+        audit = inputs.audit.verdicts
         rows: list[api.Row] = []
         for name in inputs.conditions:
             passed = stacked(read.decisions, name)
             for window in settings.list_windows():
                 states = audit.select_samples(window.offset, window.k).states
                 sizes = {state: int((states == state).sum()) for state in "GSU"}
-                change, null = by_state(states, passed), {}
+                change = by_state(states, passed)
+                null = {}
                 if read.answers is not None:
                     answers = stacked(read.answers.arms, name)
-                    golds, source = read.answers.golds, read.answers.source
+                    golds = read.answers.golds
+                    source = read.answers.source
                     null = compute_null_rates(answers, golds, source, states)
                 rows.append(
                     {

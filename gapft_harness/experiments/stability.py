@@ -97,7 +97,8 @@ class StabilityExperiment(api.Experiment):
 
     def cost(self, recipe: api.Recipe, counts: Mapping[str, int]) -> Sequence[str]:
         """Count the further samples of the audit."""
-        samples, audit = self._count_further_samples(recipe), counts["audit"]
+        samples = self._count_further_samples(recipe)
+        audit = counts["audit"]
         if not samples:
             return []
         count = audit * samples

@@ -57,7 +57,8 @@ def _build_rows(states: Path, problems: Path, responses: Path) -> Iterator[Value
     for problem, (problem_id, judged) in rows:
         state = state_by_id[problem_id]
         for item in judged:
-            response, verdict = item.response, item.verdict
+            response = item.response
+            verdict = item.verdict
             yield (
                 problem_id, problem["prompt"], problem["gold"], state.state, response.text,
                 verdict.status, verdict.reason, item.answer, response.finish_reason,

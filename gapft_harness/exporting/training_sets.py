@@ -118,7 +118,8 @@ def _build_rows(
     run: RunDirectory, path: str, template: TemplateCheck | None
 ) -> Iterator[dict[str, Any]]:
     """Yield a conversation for each example; without a chat template, prompt and completion."""
-    model, examples = run.recipe.model, read_examples(run.file(path))
+    model = run.recipe.model
+    examples = read_examples(run.file(path))
     problems = {
         problem.id: (problem, ids)
         for problem, ids in read_problems(run.file(layout.problems_path("pool")))

@@ -121,7 +121,8 @@ def measure_search(
     """
     from gapft_harness.lm_eval_bridge.discovery import load_task
 
-    search, task = run.recipe.search, run.task
+    search = run.recipe.search
+    task = run.task
     k = search.k
     loaded = load_task(str(task["name"]), [Path(path) for path in include_paths])
     rows_by_id = {problem.id: row for row, problem in enumerate(loaded.read(split))}

@@ -171,7 +171,8 @@ def _build_page(
     subject: _Subject, advice: Advice, files: Sequence[Table] = (), explorer_page: str = ""
 ) -> Page:
     first = subject.first
-    k, problems = first.verdicts.k, len(first.verdicts.passing)
+    k = first.verdicts.k
+    problems = len(first.verdicts.passing)
     few = [
         f"{name}: {len(item.verdicts.passing)} problems, fewer than {STABLE_ITEMS}; "
         "shares are unstable"

@@ -58,7 +58,8 @@ class CheckedSampler:
 
     def __init__(self, entry: Registration, sampler: Sampler) -> None:
         require_methods(entry, sampler, "generate", "describe", "close")
-        self._entry, self._sampler = entry, sampler
+        self._entry = entry
+        self._sampler = sampler
 
     def generate(
         self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
@@ -123,7 +124,8 @@ class CheckedExecutor:
 
     def __init__(self, entry: Registration, executor: Executor) -> None:
         require_methods(entry, executor, "run", "close")
-        self._entry, self._executor = entry, executor
+        self._entry = entry
+        self._executor = executor
 
     def run(self, jobs: Sequence[Job], progress: Progress) -> list[dict[str, Any]]:
         """Run all jobs.

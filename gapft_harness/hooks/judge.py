@@ -70,7 +70,8 @@ class Judge:
             "verifier", verifier_class.__qualname__, verifier_class.__module__, verifier_class
         )
         self.think_end_token = think_end_token
-        self._verifier, self._sees_thoughts = verifier, sees_thoughts
+        self._verifier = verifier
+        self._sees_thoughts = sees_thoughts
         require_methods(self.owner, verifier, "verify")
         self.reads_answers = self._has_method("answer")
         self.reads_openings = self._has_method("opening")
@@ -192,7 +193,8 @@ class Judge:
             raise
         except Exception as error:
             first_error = error
-        judged, failures = [], 0
+        judged = []
+        failures = 0
         for text, gold in zip(texts, golds, strict=True):
             try:
                 judged += self._call_verifier([text], [gold])
@@ -207,7 +209,8 @@ class Judge:
         return judged
 
     def _call_verifier(self, texts: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
-        method, pairs = self._verifier.verify, (list(texts), list(golds))
+        method = self._verifier.verify
+        pairs = (list(texts), list(golds))
         verdicts = self.owner.call(method, *pairs, returns=Sequence[Verdict], count=len(texts))
         # A reason may quote a response with lone surrogates, which tables cannot store.
         return [replace(v, reason=replace_text_surrogates(v.reason)) for v in verdicts]
@@ -243,7 +246,8 @@ class Judge:
             return [answer is not None for answer in self.read_answers(texts, golds)]
         if not self._has_method("has_answer"):
             return [bool(text.strip()) for text in self._hide_thoughts(texts)]
-        has_answer, visible = self._verifier.has_answer, self._hide_thoughts(texts)
+        has_answer = self._verifier.has_answer
+        visible = self._hide_thoughts(texts)
         with self.owner.wrap_errors():
             return [bool(has_answer(text, gold)) for text, gold in zip(visible, golds, strict=True)]
 
@@ -255,7 +259,8 @@ class Judge:
         """
 
         def call(texts: Sequence[str], golds: Sequence[Gold]) -> list[str | None]:
-            method, pairs = self._verifier.feedback, (list(texts), list(golds))
+            method = self._verifier.feedback
+            pairs = (list(texts), list(golds))
             feedback = self.owner.call(method, *pairs, returns=_FEEDBACK, count=len(texts))
             return [_clean_text(text) for text in feedback]
 

@@ -74,8 +74,10 @@ class Job:
         job_function: Any = function
         job_arguments: Mapping[str, Any] = arguments
         if isinstance(function, partial):
-            job_function, job_arguments = function.func, {**function.keywords, **arguments}
-        module, name = job_function.__module__, job_function.__qualname__
+            job_function = function.func
+            job_arguments = {**function.keywords, **arguments}
+        module = job_function.__module__
+        name = job_function.__qualname__
         if module == "__main__" or not name.isidentifier():
             raise PluginError(
                 f"job {label!r}: other processes cannot import the function {module}.{name}; "

@@ -139,7 +139,8 @@ def install_code_eval() -> None:
 
     if getattr(evaluate.load, "answers_code_eval", False):
         return
-    load, construct = evaluate.load, ConfigurableTask.__init__
+    load = evaluate.load
+    construct = ConfigurableTask.__init__
     ours = CodeEval()
 
     @functools.wraps(load)

@@ -71,7 +71,8 @@ def find_examples(task: Any) -> Documents:
     Raises:
         UserError: the task names no split for them, or lists items that are not records.
     """
-    config, fewshot = task.config, task.fewshot_cfg
+    config = task.config
+    fewshot = task.fewshot_cfg
     if has_listed_examples(task):
         listed = fewshot.samples() if callable(fewshot.samples) else fewshot.samples
         where = f"{describe_task(config)}: fewshot_config.samples"

@@ -100,7 +100,8 @@ class LoadedTask:
             self.keep = task.settings.keep
             self.episode = task.settings.episode
         else:
-            self.verifier, self.verifier_params = "task_metric", {"task": self.name}
+            self.verifier = "task_metric"
+            self.verifier_params = {"task": self.name}
             if include_path is not None:
                 self.verifier_params["include_path"] = str(include_path)
             self.keep = "shortest"
@@ -195,7 +196,8 @@ class LoadedTask:
         if not self.num_fewshot:
             return []
         self._examples = OrderFreeExamples(self._task)
-        task, rows = self._task, self._examples.list_documents()
+        task = self._task
+        rows = self._examples.list_documents()
         has_own_ids = isinstance(task, GapTask) and not has_listed_examples(task)
         ids = (
             task.ids(rows)
@@ -252,7 +254,8 @@ class LoadedTask:
         task = self._task
         if isinstance(task, GapTask):
             loaded = task.split(split)
-            documents, notes = loaded.documents, list(loaded.dropped)
+            documents = loaded.documents
+            notes = list(loaded.dropped)
             if loaded.unpublished:
                 self.warnings.append(
                     f"{self.name} {label}: counts {loaded.unpublished}; these are not the paper's "
@@ -263,7 +266,8 @@ class LoadedTask:
         else:
             rows = [to_json_record(row) for row in read()]
             documents = number_records(rows, f"task {self.name}, {split}")
-            notes, ids = [], assign_problem_ids(rows)
+            notes = []
+            ids = assign_problem_ids(rows)
         if repeats := sum(is_repeat(name) for name in ids):
             notes.append(
                 f"{self.name} {label}: {repeats} of {len(ids)} problems repeat the content of "
@@ -280,7 +284,8 @@ class LoadedTask:
         return [*problems]
 
     def _build_problem(self, documents: Documents, row: int, name: str) -> Problem:
-        task, document = self._task, documents[row]
+        task = self._task
+        document = documents[row]
         try:
             prompt = self._build_prompt(document, name)
             turns = self._build_turns(document, name)

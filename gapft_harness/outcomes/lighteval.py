@@ -63,14 +63,16 @@ def read_lighteval(path: Path) -> Iterator[Sample]:
 
 
 def _read_row(record: Mapping[str, Any], line: int) -> Iterator[Sample]:
-    doc, response = record["doc"], record["model_response"]
+    doc = record["doc"]
+    response = record["model_response"]
     texts = [replace_text_surrogates(text) for text in response["text"] or ()]
     numbers = {name: value for name, value in record["metric"].items() if value is not None}
     for name, value in [*numbers.items()]:
         match = _MEAN.fullmatch(name)
         if match and int(match["samples"]) == len(texts) > 1:
             numbers[PASS_AT_1] = value
-    options, likelihoods = doc["choices"] or [], response.get("logprobs") or []
+    options = doc["choices"] or []
+    likelihoods = response.get("logprobs") or []
     golds = doc["gold_index"] if isinstance(doc["gold_index"], list) else [doc["gold_index"]]
     right = [options[gold] for gold in golds if gold is not None and 0 <= gold < len(options)]
     option = None

@@ -67,7 +67,8 @@ def _read_line(fields: Mapping[str, Any], line: int, place: str) -> Iterator[Sam
     answers = [options[1]] if texts is None else _find_answers(fields, count)
     prompt = _find_request(fields, 0).get("arg_0")
     problem = require_object(fields["doc"], f"{place}: doc") if "doc" in fields else {}
-    endings, lengths = fields.get("finish_reasons"), fields.get("tokens")
+    endings = fields.get("finish_reasons")
+    lengths = fields.get("tokens")
     for number in range(count):
         ended = endings[number] if isinstance(endings, list) and number < len(endings) else ""
         yield Sample(

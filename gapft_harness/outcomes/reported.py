@@ -67,7 +67,8 @@ def find_scale(log: Log, metric: str, filter: str, values: NDArray[np.float64]) 
     if not measured.size:
         return Scale()
     reported = log.find_reported(metric, filter)
-    low, high = float(measured.min()), float(measured.max())
+    low = float(measured.min())
+    high = float(measured.max())
     if low == high < 0 and reported in (None, low) and metric != _PERPLEXITY:
         raise UserError(
             f"{log.path}: {quote_unprintable(metric)} is {low:g} for all {len(measured):,} "

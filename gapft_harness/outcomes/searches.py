@@ -86,7 +86,8 @@ def compute_search(verdicts: Verdicts, endings: Endings | None = None) -> Search
         verdicts: verdicts of one filter or one split.
         endings: how responses ended; None: all of them can be used.
     """
-    states, k = verdicts.states, verdicts.k
+    states = verdicts.states
+    k = verdicts.k
     ks = range(1, k + 1)
     problems = len(states)
     rates = [pass_at_k(verdicts.passing, k, term) for term in ks]

@@ -364,7 +364,8 @@ def read_outcomes(
     for number, log in enumerate(run.logs):
         # the task of a renamed file is unknown
         metric = metrics.get(log.task) or next(iter(metrics.values()))
-        start, first_score = len(outcomes.contents), len(outcomes.scores)
+        start = len(outcomes.contents)
+        first_score = len(outcomes.scores)
         sums = outcomes.other_filters.setdefault(log.task, {})
         for sample in log.read_samples():
             filters = list_filters(sample) or [metric.filter]
@@ -418,7 +419,8 @@ def _find_document(
     Raises:
         UserError: the response was read already, or two shards share a document.
     """
-    task, document = outcomes.logs[log].task, 0
+    task = outcomes.logs[log].task
+    document = 0
     for key in ((task, content), (task, content, str(sample.number))):
         document = documents.setdefault(key, len(outcomes.contents))
         if document == len(outcomes.contents):
@@ -513,7 +515,8 @@ def count_passing(
         if document in scores:
             scores[document].append(value)
     for document, values in scores.items():
-        place, count = outcomes.describe_place(document), outcomes.count_responses(document)
+        place = outcomes.describe_place(document)
+        count = outcomes.count_responses(document)
         if len(values) != count:
             raise UserError(
                 f"{place}: {count} responses, and {quote_unprintable(metric.metric)} does not say "

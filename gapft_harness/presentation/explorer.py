@@ -188,7 +188,8 @@ def _list_heads(prompts: Sequence[str]) -> list[str]:
     A label at their end, such as ``Question:``, also begins each few-shot example: the text before
     the last line with this label is left out.
     """
-    first, last = min(prompts, default=""), max(prompts, default="")
+    first = min(prompts, default="")
+    last = max(prompts, default="")
     pairs = enumerate(zip(first, last, strict=False))  # all prompts share what these two share
     end = next((position for position, (a, b) in pairs if a != b), 0)
     start = 1 + max(first.rfind(space, 0, end) for space in " \n")

@@ -64,7 +64,8 @@ def forest(rows: Sequence[tuple[str, Estimate]], label: str, format: Format = "p
                 markeredgecolor=palette.RIGHT,
                 markerfacecolor=palette.RIGHT if estimate.excludes_zero else palette.PAPER,
             )
-            place, text = (1.02, y), format_value(estimate, format)
+            place = (1.02, y)
+            text = format_value(estimate, format)
             axes.annotate(text, place, xycoords=("axes fraction", "data"), va="center")
         axes.set_yticks(range(len(rows)), [_fit_label(name) for name, _ in rows])
         axes.set_ylim(len(rows) - 0.4, -0.6)
@@ -131,7 +132,8 @@ def flows(rows: Mapping[str, Sequence[float]]) -> str:
 
     def draw(axes: Axes) -> None:
         for y, shares in enumerate(rows.values()):
-            start, texts = 0.0, []
+            start = 0.0
+            texts = []
             for (kind, colour), share in zip(kinds.items(), shares, strict=True):
                 axes.barh(y, 100 * share, left=start, color=colour, height=0.62)
                 start += 100 * share

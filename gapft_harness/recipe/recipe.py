@@ -193,7 +193,8 @@ class Recipe(RecipeSection):
 
     def _find_training_fault(self, condition: str) -> str:
         """Describe a contradiction in a condition's training settings; empty if there is none."""
-        settings, n = self.resolve_training(condition), self.find_slots(condition)
+        settings = self.resolve_training(condition)
+        n = self.find_slots(condition)
         if settings.start_tokens is not None and self.model.start_tokens is None:
             return (
                 f"start_tokens is {settings.start_tokens}, but model.start_tokens, which sets the "

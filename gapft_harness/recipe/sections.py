@@ -282,7 +282,8 @@ def _move_enable_thinking(args: dict[str, Any]) -> dict[str, Any]:
     """Move ``enable_thinking``, lm-eval's shorthand, into the chat template's arguments."""
     if args.get("enable_thinking") is None:
         return {key: value for key, value in args.items() if key != "enable_thinking"}
-    enabled, template_args = args["enable_thinking"], args.get("chat_template_args") or {}
+    enabled = args["enable_thinking"]
+    template_args = args.get("chat_template_args") or {}
     if not isinstance(enabled, bool):
         raise ValueError(f"enable_thinking: found {enabled!r}; expected true or false")
     if not isinstance(template_args, dict):

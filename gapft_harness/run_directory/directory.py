@@ -235,7 +235,8 @@ class RunDirectory:
         The date changes only if the stage made an output. A finished stage that finds nothing to do
         changes nothing, nor does a mistake of the user.
         """
-        start, old_records = time.monotonic(), self.outputs.read_records()
+        start = time.monotonic()
+        old_records = self.outputs.read_records()
 
         def apply_change(facts: RunFacts, *, is_complete: bool) -> None:
             is_same = self.outputs.read_records() == old_records
@@ -347,7 +348,8 @@ def name_missing_plugins(run_path: Path) -> Iterator[None]:
         origins = Run(run_path).read_facts().get("plugins", {})
         if (origin := origins.get(f"{error.kind} {error.name}")) is None:
             raise
-        place, digest = origin["from"], origin.get("sha256")
+        place = origin["from"]
+        digest = origin.get("sha256")
         description = f"the {error.kind} {error.name!r}, which {run_path} was made with"
         if digest is None:
             raise UserError(f"{place}: not installed; it provides {description}") from error

@@ -45,7 +45,9 @@ class PoolResponses:
         conversation: bool,
         window: tuple[int, int] | None = None,
     ) -> None:
-        self._path, self._prompts, self._conversation = path, prompts, conversation
+        self._path = path
+        self._prompts = prompts
+        self._conversation = conversation
         self._window = window
         self._group = lru_cache(maxsize=_MAX_GROUPS)(self._read_group)
 
@@ -118,7 +120,8 @@ class PoolResponses:
 
         with pq.ParquetFile(self._path) as file:
             rows = file.read_row_group(number)
-        deployment, kept = pc.less(rows["index"], 0), pc.equal(rows["status"], "pass")
+        deployment = pc.less(rows["index"], 0)
+        kept = pc.equal(rows["status"], "pass")
         if with_failed:
             kept = pc.is_valid(rows["status"])
         if self._window is not None:

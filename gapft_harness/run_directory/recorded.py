@@ -96,7 +96,8 @@ def read_source(run: RunDirectory) -> dict[str, Any]:
 
 def read_budgets(run: RunDirectory) -> dict[str, dict[str, Any]]:
     """Return the facts of the training set and the budget of each arm that has them."""
-    records, budgets = run.outputs.read_records(), {}
+    records = run.outputs.read_records()
+    budgets = {}
     for arm in list_arms(run.recipe):
         names = (layout.selection_path(arm), layout.budget_path(arm))
         if all(name in records for name in names):
@@ -110,10 +111,12 @@ def read_training(run: RunDirectory) -> dict[str, dict[str, Any]]:
     An arm that shares adapter and decisions with an earlier one names it as ``TRAINED_AS``. Where
     the decisions may depend on the arm's name, they have different keys.
     """
-    records, first_by_place = run.outputs.read_records(), dict[tuple[str, str], str]()
+    records = run.outputs.read_records()
+    first_by_place = dict[tuple[str, str], str]()
     training: dict[str, dict[str, Any]] = {}
     for arm in list_arms(run.recipe):
-        adapter, decisions = layout.adapter_path(arm), layout.decisions_path(arm)
+        adapter = layout.adapter_path(arm)
+        decisions = layout.decisions_path(arm)
         if adapter not in records:
             continue
         facts = dict(records[adapter].facts)

@@ -53,7 +53,8 @@ def _build_schema(**columns: str) -> pa.Schema:
     """Build a schema from Arrow type names, ``ids`` (token ids) or ``attempts``."""
     import pyarrow as pa
 
-    text, ids = pa.string(), pa.list_(pa.int32())
+    text = pa.string()
+    ids = pa.list_(pa.int32())
     attempt = {
         "text": text, "token_ids": ids, "finish_reason": text, "feedback": text, "reasoning": text
     }  # fmt: skip

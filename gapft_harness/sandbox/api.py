@@ -101,7 +101,8 @@ class Sandbox(Closing):
             )
             self._probes += tier_probes
             if schedule is not None:
-                self._tier, self._schedule = tier, schedule
+                self._tier = tier
+                self._schedule = schedule
                 self._finalizer = weakref.finalize(self, _close_schedule, schedule, os.getpid())
                 return
         failed = "\n".join(f"  {probe}" for probe in self._probes if not probe.holds)

@@ -21,7 +21,8 @@ VerdictName = Literal[
 ]
 
 #: Upper bounds that the kernel's integer types can represent: a week, and 2^50 bytes.
-_MAX_SECONDS, _MAX_COUNT = 604_800, 1 << 50
+_MAX_SECONDS = 604_800
+_MAX_COUNT = 1 << 50
 
 TIERS: tuple[Tier, ...] = get_args(Tier)
 
@@ -104,7 +105,8 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
-            value, seconds = getattr(self, name), name.endswith("_s")
+            value = getattr(self, name)
+            seconds = name.endswith("_s")
             expected, limit = ("a number", _MAX_SECONDS) if seconds else ("an integer", _MAX_COUNT)
             if isinstance(value, bool) or not isinstance(value, int | float if seconds else int):
                 raise ValueError(f"{name}: found {value!r}, expected {expected}")

@@ -132,7 +132,8 @@ def _ask_machine(
     executor: Executor | None,
 ) -> Machine:
     """Describe the machine of the jobs; an executor that chooses the machines asks one."""
-    backend, entry = recipe.model.backend, plugins.get("executor", recipe.executor.name)
+    backend = recipe.model.backend
+    entry = plugins.get("executor", recipe.executor.name)
     if executor is None or entry.require_traits(ExecutorTraits).by_workers:
         return _describe_machine(plugins, backend, task)
     job = Job.of(
@@ -195,7 +196,8 @@ class DecodeBuilder:
             scale: factor of the adapter's update; 1 for the adapter as trained.
             verb: what it does, for progress.
         """
-        search, greedy = self.recipe.search, read_decoding(self.task)
+        search = self.recipe.search
+        greedy = read_decoding(self.task)
         decoding = (
             build_sampled_decoding(greedy, search)
             if samples
@@ -203,7 +205,8 @@ class DecodeBuilder:
         )
         seed = None if arm.condition == SOURCE else arm.seed
         streams = SampleStreams(search.seed, "decode", split, seed)
-        inputs, settings = {"problems": problems}, build_sampler_settings(self.recipe)
+        inputs = {"problems": problems}
+        settings = build_sampler_settings(self.recipe)
         if adapter is not None:
             # what a sampler sees of it; its folder may also name the arm
             seen = content_hash(describe_adapter(adapter.path))

@@ -203,7 +203,8 @@ def require_described(reported: Mapping[str, Any], described: Mapping[str, Any],
     Raises:
         UserError: the model differs; the message has both descriptions.
     """
-    expected, found = described["model"].get("reported"), select_reported_model(reported)
+    expected = described["model"].get("reported")
+    found = select_reported_model(reported)
     if not isinstance(expected, Mapping) or expected == NOT_HERE:
         return
     # a server gives each adapter a model name of its own

@@ -39,7 +39,8 @@ def run_states_stage(context: Context) -> None:
         task = run.task
         task["keep"] = keep
         run.update_facts(lambda facts: facts.update({"task": task}))
-    view, runner = build_view(context), context.build_runner()
+    view = build_view(context)
+    runner = context.build_runner()
     StrictPlanner(run.outputs)(list_search_steps(view))
     make_states(view, runner, context.splits)
 
@@ -47,7 +48,8 @@ def run_states_stage(context: Context) -> None:
 def run_select_stage(context: Context) -> None:
     """Choose every arm's training set and budget, before anything is trained."""
     run = context.run
-    view, runner = build_view(context), context.build_runner()
+    view = build_view(context)
+    runner = context.build_runner()
     StrictPlanner(run.outputs)(list_search_steps(view))
     make_states(view, runner)
     selections = make_selections(view, runner)
@@ -98,13 +100,15 @@ def run_train_stage(context: Context) -> None:
     Raises:
         UserError: nothing is selected yet, or a required package is missing.
     """
-    run, view = context.run, build_view(context)
+    run = context.run
+    view = build_view(context)
     follow_selections(view, StrictPlanner(run.outputs))
     check_packages(run.recipe, context.plugins)
     warnings = list_reward_warnings(run.recipe, run.task, context.plugins)
     run.update_facts(lambda facts: facts["warnings"].update(train=warnings))
     context.warn(warnings)
-    runner, steps = context.build_runner(), list_training_steps(view)
+    runner = context.build_runner()
+    steps = list_training_steps(view)
     missing = {step.key: step for step in divide_steps(context, runner.list_missing(steps))}
     runner([replace(missing.get(step.key, step), name=step.name) for step in steps])
     if reused := len({step.key for step in steps} - missing.keys()):

@@ -54,7 +54,8 @@ def is_report_current(context: Context) -> bool:
 
     Their authors edit parts of the report, so it is then written again.
     """
-    run, report = context.run, context.run.facts()["report"]
+    run = context.run
+    report = context.run.facts()["report"]
     folder = run.path / layout.REPORT
     return (
         folder.is_dir()
@@ -147,7 +148,8 @@ def _require_current_outputs(context: Context) -> None:
     Raises:
         UserError: an output is missing, was changed, or was made with other settings.
     """
-    run, plugins = context.run, context.plugins
+    run = context.run
+    plugins = context.plugins
     require_selected(run)
     needed = [("trainer", name) for name in run.recipe.list_trainers()]
     needed += [("sampler", run.recipe.model.backend), ("verifier", run.task["verifier"])]
@@ -155,7 +157,8 @@ def _require_current_outputs(context: Context) -> None:
         for name in run.outputs.read_records():
             run.file(name)
         return
-    arms, files = context.list_trainable_arms(), context.plugin_files
+    arms = context.list_trainable_arms()
+    files = context.plugin_files
     view = View(run, plugins, arms, files, cache=context.cache)
     planner = StrictPlanner(run.outputs, free_parts=("machine", "code"))
     follow_selections(view, planner)

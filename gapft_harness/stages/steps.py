@@ -42,7 +42,8 @@ def list_search_steps(view: View, problems: Mapping[str, Any] | None = None) -> 
     """
     if not (splits := find_searched_splits(view.run)):
         return []
-    builder, known = replace(view.decoder, source={}), problems or {}
+    builder = replace(view.decoder, source={})
+    known = problems or {}
     return [build_search_step(builder, split, known.get(split, NOT_HERE)) for split in splits]
 
 

@@ -66,7 +66,8 @@ def compute_study(study: StudyRecipe, cells: Sequence[Cell]) -> StudyFindings:
     if len(inputs) < len(cells):
         return StudyFindings(study, cells, inputs, findings, {})
     statistics = inputs[cells[0].name].recipe["statistics"]  # all cells have the same protocol
-    replicates, seed = statistics["replicates"], statistics["seed"]
+    replicates = statistics["replicates"]
+    seed = statistics["seed"]
     resampled = resample_cells(
         [stack_scores(item, study.conditions) for item in inputs.values()],
         replicates=replicates,

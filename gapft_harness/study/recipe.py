@@ -229,7 +229,8 @@ class StudyRecipe(RecipeSection):
             UserError: as in ``check_folder``.
         """
         self.check_folder(folder)
-        stored, text = folder / STUDY, self._to_yaml()
+        stored = folder / STUDY
+        text = self._to_yaml()
         if not (stored.exists() and read_study(str(stored))._to_yaml() == text):
             replace_file(stored, lambda partial_path: partial_path.write_text(text, "utf-8"))
 

@@ -87,7 +87,8 @@ _PLAIN_LORA_VALUES: dict[str, tuple[Any, ...]] = {
     "bias": ("none",),
     "init_lora_weights": (True, False, None, "gaussian", "orthogonal", "eva"),
 }
-_A, _B = ("lora_A", "lora_embedding_A"), ("lora_B", "lora_embedding_B")
+_A = ("lora_A", "lora_embedding_A")
+_B = ("lora_B", "lora_embedding_B")
 
 
 def _check_scalable(folder: Path) -> None:

@@ -68,7 +68,8 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
         GapftError: too many responses without a reward.
     """
     start = time.monotonic()
-    settings, searched = Training.model_validate(dict(job.settings)), job.searched
+    settings = Training.model_validate(dict(job.settings))
+    searched = job.searched
     assert searched is not None
     _check_settings(job, settings, searched)
     torch.set_num_threads(job.threads)
@@ -210,7 +211,9 @@ class _MaskingTrainer(GRPOTrainer):  # type: ignore[misc]
         assert job.searched is not None
         self.groups: list[Group] = []
         self.update_lines: list[dict[str, Any]] = []
-        self._job, self._grpo, self._judge = job, settings.grpo, judge
+        self._job = job
+        self._grpo = settings.grpo
+        self._judge = judge
         self._golds = {problem.id: problem.gold for problem in job.searched.problems}
         self._ids = {
             id: list(build_training_prompt(ids, settings))
@@ -249,7 +252,8 @@ class _MaskingTrainer(GRPOTrainer):  # type: ignore[misc]
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         """Call TRL's method, then mask flat groups in the loss and its divisor."""
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
-        size, searched = self._grpo.group_size, self._job.searched
+        size = self._grpo.group_size
+        searched = self._job.searched
         assert searched is not None
         lengths = output["completion_mask"].sum(dim=1).tolist()
         flat = [is_flat(rewards) for rewards in self._group_rewards]

@@ -137,7 +137,8 @@ def compute_learning_rate(settings: Training, number: int, steps: int) -> float:
         number: step number from 1.
         steps: J, the number of steps.
     """
-    finished_steps, warmup = number - 1, settings.warmup_steps
+    finished_steps = number - 1
+    warmup = settings.warmup_steps
     if finished_steps < warmup:
         return settings.learning_rate * finished_steps / warmup
     if settings.schedule == "constant":

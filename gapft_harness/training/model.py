@@ -324,7 +324,8 @@ def fuse_lora_layers(adapted: Any) -> int:
 
 
 def _fused_forward(layer: Any, name: str, x: torch.Tensor) -> torch.Tensor:
-    base, dropout = layer.base_layer, layer.lora_dropout[name]
+    base = layer.base_layer
+    dropout = layer.lora_dropout[name]
     return LoraLinear.apply(  # type: ignore[no-any-return, no-untyped-call]
         x,
         base.weight,
@@ -361,7 +362,8 @@ class LoraLinear(torch.autograd.Function):
         out = torch.nn.functional.linear(rows, weight, bias)
         out.addmm_(low, (b * scaling).to(x.dtype).T)
         ctx.save_for_backward(rows, mask, low, weight, a, b)
-        ctx.scaling, ctx.dropout = scaling, dropout
+        ctx.scaling = scaling
+        ctx.dropout = dropout
         return out.view(*x.shape[:-1], -1)
 
     @staticmethod
@@ -371,13 +373,12 @@ class LoraLinear(torch.autograd.Function):
         shape, grad = grad.shape, grad.reshape(-1, grad.shape[-1])
         dropped = rows if mask is None else _apply_dropout_mask(rows, mask, ctx.dropout)
         grad_low = grad @ (b * ctx.scaling).to(grad.dtype)
-        grad_a, grad_b = (
-            _multiply_in_float32(grad_low.T, dropped),
-            _multiply_in_float32(grad.T, low) * ctx.scaling,
-        )
+        grad_a = _multiply_in_float32(grad_low.T, dropped)
+        grad_b = _multiply_in_float32(grad.T, low) * ctx.scaling
         grad_x = None
         if ctx.needs_input_grad[0]:
-            grad_x, a_low = grad @ weight, a.to(grad.dtype)
+            grad_x = grad @ weight
+            a_low = a.to(grad.dtype)
             if mask is None:
                 grad_x.addmm_(grad_low, a_low)
             elif mask.dtype == torch.bool:

@@ -127,7 +127,8 @@ def compute_loss(model: Any, batch: Batch, is_head_last: bool = False) -> torch.
             _run_forward(model, batch)
         (inputs,), layer = captured, head
     else:
-        inputs, layer = compute_logits(model, batch), torch.nn.Identity()
+        inputs = compute_logits(model, batch)
+        layer = torch.nn.Identity()
     trained = [p for p in layer.parameters() if p.requires_grad]
     loss: torch.Tensor = _HeadLoss.apply(  # type: ignore[no-untyped-call]
         inputs, layer, batch.targets, batch.weights, rows, *trained

@@ -71,7 +71,8 @@ def find_adapted_modules(model: Any, names: Iterable[str]) -> AdaptedModules:
         names: ``training.target_modules``.
     """
     counts = {name: Counter[int]() for name in names}
-    layers, adapted_experts = set[int](), set[int]()
+    layers = set[int]()
+    adapted_experts = set[int]()
     experts = set[int]()
     for path, module in model.named_modules():
         match = _LAYER.search(f"{path}.")

@@ -134,7 +134,8 @@ def _read_pickled_string(data: bytes) -> str:
 
 def _parse_tests(text: str) -> tuple[CodedTest, ...]:
     text = text.strip(_SPACE)
-    position, end = 1, len(text) - 1
+    position = 1
+    end = len(text) - 1
     if end < 1 or text[0] != "[" or text[end] != "]":
         raise ValueError("the JSON text is not a complete list")
     tests: list[CodedTest] = []

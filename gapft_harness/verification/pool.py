@@ -244,6 +244,7 @@ class _Call:
     def _remove_worker(self, worker: _ItemWorker) -> str:
         self.workers[:] = [other for other in self.workers if other is not worker]
         worker.kill()
-        cause, last = worker.describe_death(), worker.read_tail().rpartition("\n")[2]
+        cause = worker.describe_death()
+        last = worker.read_tail().rpartition("\n")[2]
         worker.end()
         return f"{cause}: {last[:300]}" if last else cause

@@ -58,8 +58,10 @@ class Reasons:
 
     def describe_failures(self) -> str:
         """Describe the failures if nothing passed or at least a tenth could not be judged."""
-        total, passed = self.statuses.total(), self.statuses["pass"]
-        errors, timeouts = self.statuses["error"], self.statuses["timeout"]
+        total = self.statuses.total()
+        passed = self.statuses["pass"]
+        errors = self.statuses["error"]
+        timeouts = self.statuses["timeout"]
         parts = []
         if total and not passed:
             parts.append(f"none of {total} responses passed")

@@ -77,7 +77,8 @@ def match_tokens(
             for count in _COUNTS.values()
         ]
 
-        totals, margin = first_totals, tolerance / 2
+        totals = first_totals
+        margin = tolerance / 2
 
         def measure_excess(totals: Sequence[int]) -> float:
             pairs = zip(totals, targets, strict=True)
@@ -142,7 +143,8 @@ def _find_token_range(
         lengths_by_stratum[stratum].append(count(evidence))
     totals = [0, 0]
     for label, members in chosen.items():
-        lengths, number = sorted(lengths_by_stratum[label]), len(members)
+        lengths = sorted(lengths_by_stratum[label])
+        number = len(members)
         totals[0] += sum(lengths[:number])
         totals[1] += sum(lengths[len(lengths) - number :])
     return times * totals[0], times * totals[1]

@@ -50,7 +50,8 @@ def _draw_samples(
     Raises:
         PoolTooSmallError: fewer than ``n`` problems have a candidate.
     """
-    stream, drawn = rng.child("sample"), list[Evidence]()
+    stream = rng.child("sample")
+    drawn = list[Evidence]()
     for problem in problems:
         if len(drawn) == n:
             break

@@ -152,7 +152,8 @@ def read_gold(gold: Gold) -> Choice | str:
     options: tuple[str, ...] = ()
     answer = gold
     if isinstance(gold, Mapping):
-        answer, texts = gold.get("answer"), gold.get("options", [])
+        answer = gold.get("answer")
+        texts = gold.get("options", [])
         if not isinstance(texts, list | tuple) or not all(isinstance(t, str) for t in texts):
             return "the gold answer's options are not a list of strings"
         if len(texts) > 26:

@@ -25,7 +25,8 @@ _LETTERS = re.compile(
     # A letter before brackets.
     r"|(?<![\w'+#\\/.&-])(?P<bare>[A-Z])(?= ?\()"
 )
-_OPENING, _CLOSING = re.compile(r" ?\("), re.compile(r"[ .,;!]{0,2}\)")
+_OPENING = re.compile(r" ?\(")
+_CLOSING = re.compile(r"[ .,;!]{0,2}\)")
 #: A word before a text that may turn it into its opposite: "no rain fell (B)".
 _DENIAL = re.compile(r"\bno\s+\Z", re.IGNORECASE)
 
@@ -59,9 +60,13 @@ def shorten_texts(plain_text: PlainText, options: Sequence[str]) -> ShortenedTex
         options: the options' texts in order, normalized by ``normalize``.
     """
     text = plain_text.text
-    parts, letters, position, length = [], set(), 0, 0
+    parts = []
+    letters = set()
+    position = 0
+    length = 0
     marks = set(plain_text.marks)
-    ends, removed = [], [0]
+    ends = []
+    removed = [0]
     for cut in _iterate_cuts(text, options):
         replacement = f"({cut.letter})" if cut.letter else ""
         parts += [text[position : cut.start], replacement]
@@ -117,7 +122,8 @@ def _find_start(text: str, lower_bound: int, end: int, option: str) -> int | Non
         end: the position after it and perhaps after punctuation.
         option: the option's text, normalized and not empty.
     """
-    start, missing = end, len(option)
+    start = end
+    missing = len(option)
     lower_bound = max(lower_bound, end - 2 * len(option) - 9)
     while missing and start > lower_bound:
         start -= 1
@@ -138,7 +144,9 @@ def find_end(text: str, start: int, option: str) -> int | None:
         start: the position before it.
         option: the option's text, normalized and not empty.
     """
-    end, read, upper_bound = start, 0, min(len(text), start + 2 * len(option) + 9)
+    end = start
+    read = 0
+    upper_bound = min(len(text), start + 2 * len(option) + 9)
     while read < len(option) and end < upper_bound:
         letters = normalize(text[end])
         if not option.startswith(letters, read):

@@ -66,7 +66,8 @@ def remove_markup(response: str) -> PlainText:
     text = _QUOTE.sub("", text)
     text = _LINES.sub("\n", _SPACES.sub(" ", text)).strip()
     parts = text.split(_MARK_SIGN)
-    marks, position = set(), 0
+    marks = set()
+    position = 0
     for part in parts[:-1]:
         position += len(part)
         marks.add(position)
@@ -77,7 +78,9 @@ def _remove_stars(text: str) -> str:
     """Remove emphasis by asterisks; keep those of ``A* search`` and ``2 * 3``."""
     lines = []
     for line in text.split("\n"):
-        parts, position, is_open = [], 0, False
+        parts = []
+        position = 0
+        is_open = False
         text_start = len(line) - len(line.lstrip())
         for match in _STARS.finditer(line):
             previous = line[match.start() - 1 : match.start()] if match.start() else ""

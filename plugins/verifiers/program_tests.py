@@ -209,7 +209,8 @@ class _Waiting:
         """Build the outcome of its run. A timeout is the program's own fault, and so a ``fail``."""
         if result.verdict == "accepted":
             return _ResponseOutcome(Verdict("pass"), None)
-        number, public = len(result.tests), len(self.public)
+        number = len(result.tests)
+        public = len(self.public)
         words = result.verdict.replace("_", " ")
         detail = " ".join(without_paths(result.tests[-1].reason).split())[:_MAX_SHOWN]
         if number > public:

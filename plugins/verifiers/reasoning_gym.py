@@ -201,7 +201,8 @@ def score(item: Sequence[Any]) -> float:
     from reasoning_gym import create_dataset
 
     answer, gold = item
-    generator, settings = gold["generator"], gold["settings"]
+    generator = gold["generator"]
+    settings = gold["settings"]
     key = json.dumps([generator, settings], sort_keys=True)
     if key not in _SCORERS:
         _SCORERS[key] = create_dataset(generator, seed=0, size=1, **settings)

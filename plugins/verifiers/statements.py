@@ -160,12 +160,14 @@ def _iterate_mentions(
     shortened: ShortenedText, last: str, options: Sequence[str]
 ) -> Iterator[_Mention]:
     """Yield possible statements, in order."""
-    upper, both = f"A-{last}", f"A-{last}a-{last.lower()}"
+    upper = f"A-{last}"
+    both = f"A-{last}a-{last.lower()}"
     candidate = re.compile(
         rf"(?<![\w'+#\\/.&-])[{both}](?![\w'+#*]|[./-]\w)(?!\s?\+\+)|\b[{upper}](?=/[{upper}]\b)"
     )
     plain_text = shortened.plain_text
-    text, position = plain_text.text, 0
+    text = plain_text.text
+    position = 0
     while match := candidate.search(text, position):
         start, after = match.span()
         open_position = start
@@ -173,7 +175,8 @@ def _iterate_mentions(
             open_position -= 1
         enclosed = "(" in text[open_position:start] and text[after : after + 1] == ")"
         after += enclosed
-        letters, alternatives = match[0].upper(), False
+        letters = match[0].upper()
+        alternatives = False
         if match[0].isupper() and (joined := _JOINED.match(text, after)):
             letters = "".join(sorted({letters, *re.findall(r"\b[A-Z]\b", joined[0])}))
             alternatives = bool(re.search(r"\bor\b|/", joined[0]))
@@ -236,10 +239,14 @@ class _Context:
         emphasised: bool,
         text_follows: bool,
     ) -> None:
-        self._head, self._near, self._tail = head, head[-_NEAR:], tail
-        self._letter, self._enclosed = letter, enclosed
+        self._head = head
+        self._near = head[-_NEAR:]
+        self._tail = tail
+        self._letter = letter
+        self._enclosed = enclosed
         self._labelled = joined or enclosed or bool(_LABELLED.match(tail))
-        self._emphasised, self._text_follows = emphasised, text_follows
+        self._emphasised = emphasised
+        self._text_follows = text_follows
         noun = _NOUN.search(head, max(0, len(head) - 20))
         self._before_noun = head[: noun.start()] if noun else head
         self._noun = noun is not None
@@ -250,7 +257,9 @@ class _Context:
 
     def classify(self) -> _Level | None:
         """Classify the letter; None if it is not a statement."""
-        head, near, tail = self._head, self._near, self._tail
+        head = self._head
+        near = self._near
+        tail = self._tail
         if self._letter.islower() and not (self._noun or self._enclosed or _NO_WORD.match(tail)):
             return None
         if words.RULED_OUT_BEFORE.search(near):

@@ -154,7 +154,8 @@ def _run_study(
     from gapft_harness.study.driver import describe_study, run_study
     from gapft_harness.study.recipe import read_study
 
-    study, plugins = read_study(name), load_plugins(plugin_files)
+    study = read_study(name)
+    plugins = load_plugins(plugin_files)
     folder = place or Path("runs", study.name)
 
     def build_options(cell: str) -> Options:

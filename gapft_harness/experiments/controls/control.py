@@ -264,8 +264,10 @@ class ControlPart(api.Part):
         self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: ControlFindings
     ) -> Iterator[api.Table]:
         """Return the reference and the pairs, and the same by seed with the training sets."""
-        parameter, gain = self.control.parameter, self.control.shows_gain_share
-        tested, kept = bool(part_findings.tests), bool(part_findings.kept)
+        parameter = self.control.parameter
+        gain = self.control.shows_gain_share
+        tested = bool(part_findings.tests)
+        kept = bool(part_findings.kept)
         names = [api.Column("condition", "condition"), api.Column("against", "minus")]
         columns = [
             *names,

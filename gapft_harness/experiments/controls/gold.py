@@ -95,7 +95,8 @@ def find_differences(
             break
     search_budget, gold_budget = (budget(examples, training) for examples in (search, gold))
     for key in ("supervised_tokens", "exposures", "steps"):
-        a, b = getattr(search_budget, key), getattr(gold_budget, key)
+        a = getattr(search_budget, key)
+        b = getattr(gold_budget, key)
         if a != b:
             yield f"differ in {key}: {a} and {b}"
     example_by_problem = {e.problem_id: e for e in search}

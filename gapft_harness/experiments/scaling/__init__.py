@@ -91,7 +91,8 @@ class ScalingExperiment(api.Experiment):
     def cost(self, recipe: api.Recipe, counts: Mapping[str, int]) -> Sequence[str]:
         """Count the responses to the calibration split and to the audit."""
         settings = self.settings(recipe)
-        adapters, n_calibration = counts["adapters"], counts[CALIBRATION]
+        adapters = counts["adapters"]
+        n_calibration = counts[CALIBRATION]
         count = n_calibration * (1 + adapters * len(SCALES))
         n_audit = 2 * counts["audit"] * adapters
         scales = ", ".join(f"{scale_value:g}" for scale_value in SCALES)

@@ -181,7 +181,8 @@ def _stack_environment(run: ScaledRun, arms: Sequence[ScaledArm]) -> Scores:
 
 def _describe_checkpoint(environment: str, run: ScaledRun, checkpoint: ScaledArm) -> api.Row:
     """Describe an adapter before scaling (scale 1) and after (its chosen scale)."""
-    choice, passed = checkpoint.choice, checkpoint.passed
+    choice = checkpoint.choice
+    passed = checkpoint.passed
     before, after = (by_state(run.states, passed[name]) for name in ("trained", "chosen"))
     regressed = {0.0: 0} | {entry["scale"]: entry["regressed"] for entry in choice["scales"]}
     return {

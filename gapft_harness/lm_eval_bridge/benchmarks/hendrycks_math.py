@@ -108,7 +108,8 @@ def load(revision: str, audit_size: int = AUDIT_SIZE) -> Splits:
                 "is taken from train; add the file, or set experiments.scaling.calibration to a "
                 "number of problems to take from the pool (in a new run)"
             )
-        source, excluded_keys = read("test"), {_compute_key(d) for d in read("train").documents}
+        source = read("test")
+        excluded_keys = {_compute_key(d) for d in read("train").documents}
         excluded_keys |= {_compute_key(d) for d in read_audit().documents}
         chosen = set(
             sorted({_compute_key(d) for d in source.documents} - excluded_keys)[:audit_size]
@@ -178,7 +179,8 @@ def _download_records(part: str, revision: str) -> Documents:
     def fetch() -> Documents:
         from datasets import load_dataset
 
-        records, places = [], []
+        records = []
+        places = []
         for subject in SUBJECTS:
             rows = load_dataset("EleutherAI/hendrycks_math", subject, split=part, revision=revision)
             for number, row in enumerate(rows, start=1):

@@ -232,7 +232,8 @@ def _parse_day(value: str | date, key: str) -> date:
 def _find_files(pinned: str) -> list[Path]:
     folder = SOURCE.find_folder()
     if folder is None:
-        dataset, revision = "livecodebench/code_generation_lite", SOURCE.choose_revision(pinned)
+        dataset = "livecodebench/code_generation_lite"
+        revision = SOURCE.choose_revision(pinned)
         return [SOURCE.fetch_hub_file(dataset, name, revision) for name in FILES]
     paths = sorted(folder.glob("*.jsonl"))
     if not paths:

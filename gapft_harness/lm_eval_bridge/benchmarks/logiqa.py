@@ -60,7 +60,8 @@ def load(revision: str) -> Splits:
         return documents
 
     def read_split(label: str, part: str, *others: str) -> SplitData:
-        documents, other_names = read(part), " or ".join(others)
+        documents = read(part)
+        other_names = " or ".join(others)
         elsewhere = {_normalize_prompt(document) for other in others for document in read(other)}
         rest = documents.where(lambda document: _normalize_prompt(document) not in elsewhere)
         if not len(rest):

@@ -104,7 +104,8 @@ def load(generators: Mapping[str, Any], pool: int, audit: int, seed: int = 0) ->
         raise UserError(describe_fault(fault, fault["loc"])) from error
     chosen = {name: made or _Generator() for name, made in options.generators.items()}
     weights = {name: generator.weight for name, generator in chosen.items()}
-    in_pool, in_audit = share_out(weights, pool), share_out(weights, audit)
+    in_pool = share_out(weights, pool)
+    in_audit = share_out(weights, audit)
     orders = [
         Order(name, dict(generator.model_extra or {}), seed, in_pool[name] + in_audit[name])
         for name, generator in chosen.items()
@@ -120,7 +121,8 @@ def load(generators: Mapping[str, Any], pool: int, audit: int, seed: int = 0) ->
 
 def share_out(weights: Mapping[str, float], count: int) -> dict[str, int]:
     """Divide a number of problems by weights; a larger number never reduces a share."""
-    shares, total = dict.fromkeys(weights, 0), sum(weights.values())
+    shares = dict.fromkeys(weights, 0)
+    total = sum(weights.values())
     for number in range(1, count + 1):
         shares[max(weights, key=lambda name: weights[name] / total * number - shares[name])] += 1
     return shares

@@ -121,7 +121,9 @@ class DecodeLoop:
             device: the device for its inputs.
             autocast: returns the context for forward passes.
         """
-        self._model, self._device, self._autocast = model, device, autocast
+        self._model = model
+        self._device = device
+        self._autocast = autocast
         parameters = inspect.signature(model.forward).parameters
         self._forward_arguments = {
             name for name in ("position_ids", "logits_to_keep") if name in parameters
@@ -367,7 +369,8 @@ def _block_number(row: Row) -> int:
 
 def _count_shared_tokens(prompts: Sequence[list[int]]) -> int:
     """Count the tokens that all prompts begin with; each prompt keeps at least one token."""
-    least, greatest = min(prompts), max(prompts)
+    least = min(prompts)
+    greatest = max(prompts)
     most = min(len(prompt) for prompt in prompts) - 1
     shared = 0
     while shared < most and least[shared] == greatest[shared]:
@@ -428,7 +431,8 @@ class _ChosenTokens(LogitsProcessor):  # type: ignore[misc]
     """A logits processor that leaves Transformers only the chosen token of each row."""
 
     def __init__(self, rows: Sequence[Row], batches: _BatchSettings) -> None:
-        self._rows, self._batches = rows, batches
+        self._rows = rows
+        self._batches = batches
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Choose tokens, append them to the rows, and mask all others."""
@@ -465,22 +469,26 @@ class _GrowingLayer(DynamicLayer):  # type: ignore[misc]
         """Add tokens, and return all keys and values."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-            self.keys, self.values = key_states, value_states
+            self.keys = key_states
+            self.values = value_states
             return self.keys, self.values
-        start, end = self.keys.shape[-2], self.keys.shape[-2] + key_states.shape[-2]
+        start = self.keys.shape[-2]
+        end = self.keys.shape[-2] + key_states.shape[-2]
         if self._stores is None or self._stores[0].shape[-2] < end:
             self._stores = _allocate_store(self.keys, end), _allocate_store(self.values, end)
         keys, values = self._stores
         keys[:, :, start:end] = key_states
         values[:, :, start:end] = value_states
-        self.keys, self.values = keys[:, :, :end], values[:, :, :end]
+        self.keys = keys[:, :, :end]
+        self.values = values[:, :, :end]
         return self.keys, self.values
 
     def hold(self, keys: Tensor, values: Tensor, columns: int) -> None:
         """Use these stores, whose first ``columns`` columns are filled."""
         self.lazy_initialization(keys, values)
         self._stores = keys, values
-        self.keys, self.values = keys[:, :, :columns], values[:, :, :columns]
+        self.keys = keys[:, :, :columns]
+        self.values = values[:, :, :columns]
 
 
 def _allocate_store(filled: Tensor, columns: int) -> Tensor:

@@ -80,7 +80,8 @@ def ids_of_text(ids: Sequence[int], text: str, decode: Callable[[Sequence[int]],
     If the last token contains both the end of the text and the start of the stop string, it is
     kept. The search is by bisection: a longer prefix still begins with the text of a shorter one.
     """
-    low, high = 0, len(ids)
+    low = 0
+    high = len(ids)
     while low < high:
         middle = (low + high) // 2
         if decode(ids[:middle]).startswith(text):

@@ -156,7 +156,8 @@ class LmEvalSampler:
             Generation(text, ids, "unknown", source)
             for _, text, ids in zip(clones, texts, text_ids, strict=True)
         ]
-        generated, rest = [], iter(responses)
+        generated = []
+        rest = iter(responses)
         for request, prompt, ids in zip(requests, prompts, prompt_ids, strict=True):
             is_open = tokenizer is not None and opens_thought(prompt)
             own = islice(rest, len(request.indices))

@@ -134,7 +134,8 @@ def _parse_json_lines(path: Path, text: str) -> Documents:
 
 
 def _parse_json_list(path: Path, text: str) -> Documents:
-    records, places = [], []
+    records = []
+    places = []
     for number, record in enumerate(
         _require_whole(parse_json(text, str(path)), text, str(path)), start=1
     ):

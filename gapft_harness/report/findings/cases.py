@@ -61,7 +61,8 @@ def choose_cases(
     before = inputs.audit.deployed.passed
     after = np.array([trained.deployed.passed for trained in inputs.find_arms(condition)])
     changed = after & ~before if change == "gained" else ~after & before
-    counts, ids = changed.sum(axis=0), inputs.audit.ids
+    counts = changed.sum(axis=0)
+    ids = inputs.audit.ids
     order = sorted(
         np.flatnonzero(counts).tolist(),
         key=lambda p: (-counts[p], derive_key("case", str(ids[p])), str(ids[p])),

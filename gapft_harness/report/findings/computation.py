@@ -296,7 +296,8 @@ def compute_findings(inputs: ReportInputs, ordered: Sequence[str] = ()) -> Findi
 
 def stack_scores(inputs: ReportInputs, conditions: Sequence[str]) -> Scores:
     """Stack the audit decisions of conditions and of the source (the row ``SOURCE``)."""
-    audit, seeds = inputs.audit, np.array(inputs.seeds, dtype=np.int64)
+    audit = inputs.audit
+    seeds = np.array(inputs.seeds, dtype=np.int64)
     rows = {
         name: np.array([arm.deployed.passed for arm in inputs.find_arms(name)])
         for name in conditions

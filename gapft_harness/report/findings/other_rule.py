@@ -65,7 +65,8 @@ def count_agreements(inputs: ReportInputs, rule: OtherVerdicts) -> list[RuleAgre
         own_codes = np.concatenate([item.statuses for item in decodes])
         other_codes = np.concatenate([rule.statuses[key] for key in keys])
         judged = ~(np.isin(own_codes, _UNJUDGED) | np.isin(other_codes, _UNJUDGED))
-        own, other = own_codes[judged] == PASS, other_codes[judged] == PASS
+        own = own_codes[judged] == PASS
+        other = other_codes[judged] == PASS
         if not judged.any():
             return []
         invalid = right = None

@@ -74,7 +74,8 @@ def read_answers(run_path: Path, task: Mapping[str, Any], tables: Mapping[Arm, s
         GapftError: the tables contain different problems.
     """
     problems = read_columns(run_path / layout.problems_path("audit"), ("problem_id", "gold"))
-    ids, golds = problems["problem_id"], [_read_gold(gold, task) for gold in problems["gold"]]
+    ids = problems["problem_id"]
+    golds = [_read_gold(gold, task) for gold in problems["gold"]]
     source = layout.responses_path("audit")
     answers: dict[str, Sequence[str | None]] = {}
     for table in dict.fromkeys((source, *tables.values())):

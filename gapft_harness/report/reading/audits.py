@@ -111,17 +111,16 @@ def read_audit(run_path: Path, k: int) -> Audit:
     Raises:
         GapftError: the tables contradict each other.
     """
-    table, states_table = (
-        run_path / layout.responses_path("audit"),
-        run_path / layout.states_path("audit"),
-    )
+    table = run_path / layout.responses_path("audit")
+    states_table = run_path / layout.states_path("audit")
     problems = read_columns(
         run_path / layout.problems_path("audit"), ("problem_id", "prompt", "gold")
     )
     states = read_columns(states_table, ("problem_id", "state"))
     responses = read_columns(table, ("problem_id", "index", "status", "answer"))
     deployed = read_columns(table, ("text",), DEPLOYED)
-    ids, indices = problems["problem_id"], [GREEDY, *range(k)]
+    ids = problems["problem_id"]
+    indices = [GREEDY, *range(k)]
     require_consistent(
         ids == sorted({*ids}), f"{table.parent}: the problems are not ordered by their ids"
     )

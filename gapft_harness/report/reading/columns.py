@@ -76,7 +76,8 @@ def format_gold(gold: str) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, dict) and {"kind", "tests", "public"} <= value.keys():
-        public, test_count = value["tests"][: value["public"]], len(value["tests"])
+        public = value["tests"][: value["public"]]
+        test_count = len(value["tests"])
         hidden = "" if test_count == len(public) else f" and {test_count - len(public)} hidden ones"
         packed = ", more hidden ones packed" if value.get("hidden") else ""
         gold = f"{json.dumps(public, ensure_ascii=False)} as public tests{hidden}{packed}"

@@ -109,7 +109,9 @@ def _count_episodes(
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    ended, passed, public_only = [0] * attempts, 0, 0
+    ended = [0] * attempts
+    passed = 0
+    public_only = 0
     for path in files:
         table = pq.read_table(path, columns=["index", "attempts", "status"], filters=filters)
         earlier = pc.list_value_length(table["attempts"]).to_pylist()

@@ -74,7 +74,8 @@ def read_failures(
 
 
 def _read_group(run_path: Path, where: str, names: Sequence[str]) -> Failures:
-    total, kinds = 0, Counter[Kind]()
+    total = 0
+    kinds = Counter[Kind]()
     examples: dict[Kind, dict[str, FailedResponse]] = {}
     for name in names:
         for row in _read_rows(run_path / layout.judged_table_path(name)):

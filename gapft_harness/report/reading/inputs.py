@@ -144,13 +144,16 @@ def read_inputs(
     Raises:
         GapftError: the tables contradict each other.
     """
-    run_path, budgets, facts = run.path, read_budgets(run), run.facts()
+    run_path = run.path
+    budgets = read_budgets(run)
+    facts = run.facts()
     recipe = run.recipe.model_dump(mode="json")
     k = recipe["search"]["k"]
     audit = read_audit(run_path, k)
     # The time of this stage is unknown while it writes, and would change the page each time.
     stages = {name: item for name, item in facts["stages"].items() if name != "report"}
-    conditions, seeds = tuple(recipe["conditions"]), tuple(sorted(recipe["seeds"]))
+    conditions = tuple(recipe["conditions"])
+    seeds = tuple(sorted(recipe["seeds"]))
     arms = [Arm(condition, seed) for condition in conditions for seed in seeds] if budgets else []
     verdict_counts = read_judged_facts(run, "verdicts")
     judged_tables = {split: layout.responses_path(split) for split in SPLITS}

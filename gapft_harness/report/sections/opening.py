@@ -105,7 +105,8 @@ def describe_answer(inputs: ReportInputs, findings: Findings) -> str:
     """Describe how the lead condition differs from the source, and from its first rival."""
     if not findings.conditions:
         return NOTHING_TO_TRAIN_ON
-    source, lead = findings.source, findings.conditions[findings.lead]
+    source = findings.source
+    lead = findings.conditions[findings.lead]
     gain = findings.find_contrast(lead.name, SOURCE)
     answer = (
         f"{condition_name(lead.name)} answers {format_value(lead.mean.pass_at_1, 'share')} of "
@@ -160,7 +161,8 @@ def _build_conditions(inputs: ReportInputs, findings: Findings) -> Table:
 
 def _build_contrasts(findings: Findings) -> Iterator[Table]:
     """Build the tables of contrasts between conditions, and that of all contrasts for files."""
-    columns, note = list(_CONTRAST_COLUMNS), _CONTRAST_NOTE
+    columns = list(_CONTRAST_COLUMNS)
+    note = _CONTRAST_NOTE
     if findings.replicates:
         columns += _NOISE_COLUMNS
         note += _NOISE_NOTE

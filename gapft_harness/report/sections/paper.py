@@ -114,7 +114,8 @@ def _read_value(published: PublishedValue, row: Row) -> float | None:
     if end in ("low", "high"):
         estimate = row.get(column)
     else:
-        estimate, end = row.get(published.definition.column), "value"
+        estimate = row.get(published.definition.column)
+        end = "value"
     if estimate is None:
         return None
     if isinstance(estimate, Estimate):

@@ -191,7 +191,8 @@ def build_cases(inputs: ReportInputs, findings: Findings) -> Section:
 
 def build_problem_tables(inputs: ReportInputs) -> list[Table]:
     """Build the tables of files alone: every audit problem, and every gained and lost one."""
-    audit, before = inputs.audit, inputs.audit.deployed
+    audit = inputs.audit
+    before = inputs.audit.deployed
     problems: list[Row] = [
         {
             "problem_id": str(problem_id),

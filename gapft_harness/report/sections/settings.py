@@ -26,7 +26,8 @@ _REPRODUCE = (
 
 def build_settings(inputs: ReportInputs) -> Section:
     """Build the section on data and settings."""
-    recipe, task = inputs.recipe, inputs.task
+    recipe = inputs.recipe
+    task = inputs.task
     text = [str(recipe["description"])] if recipe.get("description") else []
     dropped = [{"dropped": line} for line in task.get("dropped", ())]
     shown = {

@@ -91,7 +91,8 @@ def _build_budget(condition: ConditionFindings, group: str | None) -> Row:
 
 
 def _build_seed(condition: ConditionFindings, seed: int, model: SeedFindings) -> Row:
-    parts, budget = model.decomposition, asdict(model.budget)
+    parts = model.decomposition
+    budget = asdict(model.budget)
     return {
         "label": condition.label,
         "condition": condition.name,

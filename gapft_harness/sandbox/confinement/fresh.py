@@ -18,7 +18,8 @@ from gapft_harness.sandbox.confinement.namespaces import (
 )
 from gapft_harness.sandbox.confinement.syscalls import check_result, libc
 
-_CLONE_VM, _FIRST_STACK = 0x100, 1 << 14
+_CLONE_VM = 0x100
+_FIRST_STACK = 1 << 14
 
 
 class PidNamespaces:
@@ -91,7 +92,8 @@ class WorkFolder:
             self._mount()
 
     def _read_state(self) -> tuple[int, ...]:
-        status, usage = os.stat(self._path), os.statvfs(self._path)
+        status = os.stat(self._path)
+        usage = os.statvfs(self._path)
         return (status.st_ctime_ns, status.st_mode, usage.f_bfree, usage.f_ffree)
 
 

@@ -10,7 +10,10 @@ from pathlib import Path
 
 from gapft_harness.sandbox.confinement.syscalls import BUILD, libc, syscall
 
-_WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE = 1 << 1, 1 << 2, 1 << 3, 1 << 14
+_WRITE_FILE = 1 << 1
+_READ_FILE = 1 << 2
+_READ_DIR = 1 << 3
+_TRUNCATE = 1 << 14
 #: ABI version -> number of file rights; later versions have the same number as the last.
 _RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 _NETWORK_ABI, _SCOPE_ABI, TRUNCATION_ABI = 4, 6, 3

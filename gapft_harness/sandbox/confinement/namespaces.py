@@ -33,8 +33,12 @@ _HIDDEN = ("site-packages", "dist-packages")
 _NEWNS, _NEWUTS, _NEWIPC, _NEWUSER = 0x00020000, 0x04000000, 0x08000000, 0x10000000
 NEWPID, _NEWNET = 0x20000000, 0x40000000
 _RDONLY, NOSUID, NODEV, NOEXEC, NOATIME = 1, 2, 4, 8, 1024
-_BIND, _REC, _PRIVATE, DETACH = 4096, 16384, 1 << 18, 2
-_AT_RECURSIVE, _AT_FDCWD = 0x8000, -100
+_BIND = 4096
+_REC = 16384
+_PRIVATE = 1 << 18
+DETACH = 2
+_AT_RECURSIVE = 0x8000
+_AT_FDCWD = -100
 _ATTR_RDONLY, _ATTR_NOSUID, _ATTR_NODEV = 1, 2, 4
 _CAP_SYS_ADMIN = 21
 _PDEATHSIG, _DUMPABLE, _KEEPCAPS, _NO_NEW_PRIVS = 1, 4, 8, 38
@@ -50,7 +54,8 @@ def enter_user_namespace(high_id: int | None) -> None:
     Raises:
         Refused: the kernel or its settings do not permit namespaces.
     """
-    uid, gid = os.getuid(), os.getgid()
+    uid = os.getuid()
+    gid = os.getgid()
     # After setuid a process is not dumpable, and its /proc files belong to root.
     libc.prctl(_DUMPABLE, 1, 0, 0, 0)
     if high_id is None:
@@ -235,7 +240,8 @@ def _set_capabilities(mask: int) -> None:
 
 
 def _pack_capabilities(mask: int) -> tuple[ctypes.c_char_p, ctypes.c_char_p]:
-    low, high = mask & 0xFFFFFFFF, mask >> 32
+    low = mask & 0xFFFFFFFF
+    high = mask >> 32
     header = struct.pack("Ii", 0x20080522, 0)
     data = struct.pack("IIIIII", low, low, 0, high, high, 0)
     return ctypes.c_char_p(header), ctypes.c_char_p(data)

@@ -208,7 +208,8 @@ def _build_search(intervals: list[tuple[int, _Rule]]) -> list[_Instruction]:
     if len(intervals) == 1:
         return list(intervals[0][1])
     middle = len(intervals) // 2
-    below, above = _build_search(intervals[:middle]), _build_search(intervals[middle:])
+    below = _build_search(intervals[:middle])
+    above = _build_search(intervals[middle:])
     first = intervals[middle][0]
     if len(below) < 256:
         return [(_AT_LEAST, len(below), 0, first), *below, *above]

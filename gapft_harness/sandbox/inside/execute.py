@@ -294,7 +294,8 @@ def _keep_last_frames(error: BaseException, count: int = 8) -> None:
     ``limit`` of ``traceback`` examines all frames, which for a deep recursion takes longer than the
     recursion itself and counts as the program's time.
     """
-    waiting, seen = [error], set[int]()
+    waiting = [error]
+    seen = set[int]()
     while waiting:
         error = waiting.pop()
         seen.add(id(error))

@@ -96,7 +96,8 @@ class CheckedExperiment:
     """An experiment, or its part of the report, whose return values are checked."""
 
     def __init__(self, wrapped: object, entry: Registration) -> None:
-        self._wrapped, self._entry = wrapped, entry
+        self._wrapped = wrapped
+        self._entry = entry
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._wrapped, name)
@@ -126,7 +127,8 @@ class CheckedExperiment:
 
     def steps(self, view: View) -> Iterator[Sequence[Step]]:
         """Yield its steps, each list after the one before it is made; see ``Experiment``."""
-        entry, method = self._entry, cast(Any, self._wrapped).steps
+        entry = self._entry
+        method = cast(Any, self._wrapped).steps
         generator = entry.call(method, view, returns=InstanceOf[Iterator[Any]])
         while True:
             with entry.wrap_errors():

@@ -51,7 +51,8 @@ class Experiment:
         try:
             return model.model_validate(content)
         except ValidationError as error:
-            prefix, source = ("experiments", self.name), f"recipe {recipe.name}"
+            prefix = ("experiments", self.name)
+            source = f"recipe {recipe.name}"
             raise build_recipe_error(
                 error, content, model, source, options or {}, prefix
             ) from error

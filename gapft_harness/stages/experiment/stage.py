@@ -22,7 +22,8 @@ def check_experiments(context: Context, arms: Iterable[Arm]) -> None:
     Raises:
         UserError: the search or the selection does not fit an experiment of the recipe.
     """
-    run, view = context.run, View(context.run, context.plugins, arms)
+    run = context.run
+    view = View(context.run, context.plugins, arms)
     warnings: list[str] = []
     for experiment in find_experiments(context):
         for fault in experiment.faults(view):
@@ -39,7 +40,8 @@ def check_experiments(context: Context, arms: Iterable[Arm]) -> None:
 
 def build_view(context: Context) -> View:
     """Build the view of a run's arms for experiments whose steps run."""
-    arms, files = context.list_trainable_arms(), context.plugin_files
+    arms = context.list_trainable_arms()
+    files = context.plugin_files
     return View(context.run, context.plugins, arms, files, context.executor, context.cache)
 
 
@@ -51,7 +53,8 @@ def run_experiments(context: Context) -> None:
     Raises:
         UserError: a finished file was changed.
     """
-    view, runner = build_view(context), context.build_runner()
+    view = build_view(context)
+    runner = context.build_runner()
     for experiment in find_experiments(context):
         for steps in experiment.steps(view):
             view.add(context.make_decodes(runner, steps))

@@ -234,7 +234,8 @@ def find_name_fault(step: Step) -> str:
     """Describe why an experiment's step cannot make the file of its name; empty if it can."""
     file = step.name
     if step.function is decode:
-        place, arm = layout.parse_path(file), Arm(*step.operational["arm"])
+        place = layout.parse_path(file)
+        arm = Arm(*step.operational["arm"])
         if place and place.kind == layout.DECISIONS and place.experiment and place.arm == arm:
             return ""
         return f"{file!r}: expected layout.decisions_path({arm}, NAME)"

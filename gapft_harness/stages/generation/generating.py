@@ -52,7 +52,8 @@ class _Draft:
             GapftError: the number of responses is wrong.
         """
         for request, answer in zip(requests, answers, strict=True):
-            problem_id, prompt_ids = request.problem_id, tuple(answer.prompt_ids)
+            problem_id = request.problem_id
+            prompt_ids = tuple(answer.prompt_ids)
             if len(answer.generations) != len(request.indices):
                 raise GapftError(
                     f"the sampler returned {len(answer.generations)} responses to problem "
@@ -138,7 +139,8 @@ class ChunkGenerator:
         is_first: bool,
     ) -> _Draft:
         """Generate the responses of some indices, attempt by attempt."""
-        draft, start = _Draft(), time.monotonic()
+        draft = _Draft()
+        start = time.monotonic()
         samples_deployment = decoding.samples_deployment
         requests = [
             Request(
@@ -194,7 +196,9 @@ class ChunkGenerator:
                 progress.add_note(note)
 
     def _store_part(self, store: Store, chunk: Chunk, phase: DecodePhase, draft: _Draft) -> None:
-        part, lines, count = chunk.parts[phase], [], 0
+        part = chunk.parts[phase]
+        lines = []
+        count = 0
         for problem in chunk.members:
             responses = [draft.responses[problem.id, index] for index in phase.indices]
             passed = draft.passed.get(problem.id, {})
@@ -228,8 +232,12 @@ class _GenerationProgress:
     """
 
     def __init__(self, progress: ReportProgress, problems: int, done: int, total: int) -> None:
-        self.problems, self.tokens = problems, 0
-        self._progress, self._done, self._total, self._shown = progress, done, total, done
+        self.problems = problems
+        self.tokens = 0
+        self._progress = progress
+        self._done = done
+        self._total = total
+        self._shown = done
         self._notes: list[str] = []
         progress(done, total)
 

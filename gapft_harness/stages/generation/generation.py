@@ -183,7 +183,8 @@ def generate_and_judge(
         source = generate_chunks(store, chunks, load, progress, share or (0, 1))
         if source:  # a worker without a chunk has none
             require_same_model(source)
-        responses, seconds = Responses(), 0.0
+        responses = Responses()
+        seconds = 0.0
         stored: dict[str, set[str]] = {"responses": set(), "verdicts": set()}
         verdict_chunks = []
         for chunk in chunks if share is None else chunks[share[0] :: share[1]]:

@@ -73,7 +73,8 @@ def label_repeated(
     Returns:
         For each response its label, and in which facts the executions differed.
     """
-    rounds, changed = [first], set[str]()
+    rounds = [first]
+    changed = set[str]()
     for _ in range(executions - 1):
         rounds.append([verdict for verdict, _ in judge.judge_responses(responses, golds)])
         if episodes.attempts > 1:
@@ -256,7 +257,8 @@ def judge_chunks(
                 responses.add(part)
     if not unfinished:
         return
-    done, total = 0, sum(missing for _, missing in unfinished)
+    done = 0
+    total = sum(missing for _, missing in unfinished)
     progress(done, total)
     with contextlib.closing(store.claim_each(unfinished, lambda item: item[0].place)) as turns:
         for chunk, missing in turns:

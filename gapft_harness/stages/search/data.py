@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 def hash_problems(problems: Iterable[Problem]) -> dict[str, Any]:
     """Count and hash problems, in the order of their ids."""
-    digest, count = hashlib.sha256(), 0
+    digest = hashlib.sha256()
+    count = 0
     for problem in sorted(problems, key=lambda problem: problem.id):
         fields = [problem.id, problem.prompt, problem.turns, problem.gold, dict(problem.document)]
         digest.update(canonical_json(fields).encode() + b"\n")

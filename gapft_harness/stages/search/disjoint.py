@@ -101,7 +101,8 @@ def check_searched_splits(run: RunDirectory, splits: Iterable[str]) -> list[str]
     prompts = {split: _read_prompts(run.path / layout.problems_path(split)) for split in splits}
     data = run.recipe.data
     overlap_warning = require_disjoint(prompts, data.task, keep_shared=data.keep_shared)
-    pool, audit = prompts.get("pool", []), prompts.get("audit", [])
+    pool = prompts.get("pool", [])
+    audit = prompts.get("audit", [])
     if overlap_warning:
         audit_index = DuplicateIndex(audit)
         pool = [problem for problem in pool if audit_index.find_same(problem) is None]
@@ -118,10 +119,8 @@ def _read_prompts(path: Path) -> list[KeyedText]:
 
 def warn_of_overlap(pool: Sequence[KeyedText], audit: Sequence[KeyedText]) -> str:
     """Warn of problems that are in both pool and audit and are kept; empty if there are none."""
-    pool_count, audit_count = (
-        len(DuplicateIndex(audit).list_shared(pool)),
-        len(DuplicateIndex(pool).list_shared(audit)),
-    )
+    pool_count = len(DuplicateIndex(audit).list_shared(pool))
+    audit_count = len(DuplicateIndex(pool).list_shared(audit))
     if not pool_count:
         return ""
     return (

@@ -26,7 +26,9 @@ class ProblemIndex:
             on: pairs (field of a row's document, field of the task's document) that identify a
                 document; empty: all fields of the task's documents.
         """
-        self._problems, self._split, self._on = problems, split, on
+        self._problems = problems
+        self._split = split
+        self._on = on
         self._index: dict[str, dict[str | bytes, list[Problem]]] = {}
         # a log's documents also have fields that the task does not keep in its problems
         self._fields = dict.fromkeys(name for problem in problems for name in problem.document)
@@ -122,7 +124,8 @@ class ResponseLocations:
             if not indices:
                 missing_ids.append(problem.id)
                 continue
-            last, expected = locations[indices[-1]], range(earlier_samples, indices[-1] + 1)
+            last = locations[indices[-1]]
+            expected = range(earlier_samples, indices[-1] + 1)
             if gaps := [index for index in expected if index not in locations]:
                 raise UserError(
                     f"{files}: sample {gaps[0]} of problem {problem.id} is missing, but sample "
@@ -132,7 +135,8 @@ class ResponseLocations:
         if missing_ids and by_count:
             raise _missing_responses_error(files, "no sample", missing_ids, problems)
         if len(by_count) > 1:
-            few, many = min(by_count), max(by_count)
+            few = min(by_count)
+            many = max(by_count)
             (problem_id, last), (other_id, _) = by_count[few], by_count[many]
             raise UserError(
                 f"{files}: problem {problem_id} has {few} samples (the last: {last}), but problem "

@@ -123,16 +123,20 @@ def _build_response(
             f"{location}: "
             f"{sample.reason or 'has no text of a response; expected a generation task'}"
         )
-    passed, source, rule = None, "", dict[str, str]()
+    passed = None
+    source = ""
+    rule = dict[str, str]()
     if metric is not None:
         filters = list_filters(sample) if is_numbered(log) else [metric.filter]
         passed = _read_verdict(sample, name_score(metric.metric, filters[0]), location, count)
         source = f"{metric.metric} under filter {metric.filter}"
         rule = {"filter": metric.filter, "metric": metric.metric}
         if metric.metric == VERDICT:
-            source, rule = "its verdicts", {}
+            source = "its verdicts"
+            rule = {}
         elif is_numbered(log):
-            source, rule = metric.metric.replace(PASS_AT_1, "passed"), {}
+            source = metric.metric.replace(PASS_AT_1, "passed")
+            rule = {}
         elif count > 1:
             rule.pop("metric")
     index = sample.index if is_numbered(log) or sample.index != GREEDY else number

@@ -110,8 +110,10 @@ def _read_limited(
     """Read one split; calibration problems are never problems of ``audit``."""
     calibration = recipe.calibration
     source: Split = "pool" if split == CALIBRATION and isinstance(calibration, int) else split
-    dropped_count, warning_count = len(task.dropped), len(task.warnings)
-    problems, halving_note = task.read(source), ""
+    dropped_count = len(task.dropped)
+    warning_count = len(task.warnings)
+    problems = task.read(source)
+    halving_note = ""
     dropped = task.dropped[dropped_count:]
     if recipe.data.deduplicate:
         remaining = [problem for problem in problems if not is_repeat(problem.id)]
@@ -135,7 +137,8 @@ def _read_limited(
     if source == "pool" and isinstance(calibration, int) and problems:
         pool, moved = divide_pool(problems, calibration, audit)
         if split == CALIBRATION:
-            problems, dropped = moved, []
+            problems = moved
+            dropped = []
         else:
             halving_note = _warn_of_halved_pool(calibration, len(problems), len(pool))
             dropped.append(

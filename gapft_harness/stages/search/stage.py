@@ -81,11 +81,14 @@ def build_search_step(
             read.
         include_paths: folders with task YAML.
     """
-    recipe, task = builder.recipe, builder.task
-    settings, logs = build_search_settings(recipe, split), describe_logs(recipe, split)
+    recipe = builder.recipe
+    task = builder.task
+    settings = build_search_settings(recipe, split)
+    logs = describe_logs(recipe, split)
     if logs is not None:  # what replays them does not report the model
         builder = replace(builder, source={})
-    sampler, verifier = builder.describe_sampler(settings), builder.verifier
+    sampler = builder.describe_sampler(settings)
+    verifier = builder.verifier
     search = recipe.search.model_dump(mode="json", exclude={"max_gen_toks", "responses"})
     if split == CALIBRATION:
         search = {key: search[key] for key in _DEPLOYMENT_KEYS if key in search}
@@ -168,9 +171,11 @@ def search_split(
         UserError: the task or its data changed meanwhile, or the model is not the described one.
     """
     progress(0, 0)
-    plugins, checked = load_plugins(plugin_files), check_recipe(dict(recipe), "the run's recipe")
+    plugins = load_plugins(plugin_files)
+    checked = check_recipe(dict(recipe), "the run's recipe")
     members, task, judge = load_problems(checked, split, plugins, include_paths)
-    settings, log_facts = SamplerSettings(**sampler_settings), dict[str, Any]()
+    settings = SamplerSettings(**sampler_settings)
+    log_facts = dict[str, Any]()
     try:
         plugins.require_code(part["code"] for part in described.values())
         verifier_now = {**described["verifier"], **describe_verifier(task, plugins)}
@@ -275,13 +280,17 @@ def run_search_stage(context: Context) -> None:
         UserError: a problem is in two splits.
     """
     data = read_data(context)
-    run, task = context.run, _describe_task(context, data)
-    plugins, files, executor = context.plugins, context.plugin_files, context.executor
+    run = context.run
+    task = _describe_task(context, data)
+    plugins = context.plugins
+    files = context.plugin_files
+    executor = context.executor
     builder = build_decoder(run.recipe, task, {}, run.path, plugins, files, executor)
     context.cache[MACHINE] = builder.machine
     problems = {split: data["splits"][split] for split in context.splits}
     paths = context.include_paths
-    steps, runner = _build_steps(builder, problems, paths), context.build_runner()
+    steps = _build_steps(builder, problems, paths)
+    runner = context.build_runner()
     missing = runner.list_missing(steps)
     if any(map(needs_model, missing)):
         builder = replace(builder, source=_ask_model(context))
@@ -408,7 +417,8 @@ def read_data(context: Context) -> dict[str, Any]:
         UserError: as ``check_splits`` and ``check_trainable``.
     """
     context.progress("read data", 0, 1)
-    run, only = context.run, None
+    run = context.run
+    only = None
     if context.only_these_splits:  # with the searched splits, since splits must be disjoint
         searched = find_searched_splits(run)
         only = [s for s in list_splits(run.recipe) if s in context.splits or s in searched]

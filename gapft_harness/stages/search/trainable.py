@@ -116,7 +116,8 @@ def _requires_whole_responses(recipe: Recipe, condition: str, plugins: Plugins) 
 
 def _count_extra_tokens(recipe: Recipe, settings: Training) -> int:
     """Count the start tokens that a training prompt has in addition to the generator's."""
-    training_tokens, generation_tokens = settings.start_tokens, recipe.model.start_tokens
+    training_tokens = settings.start_tokens
+    generation_tokens = recipe.model.start_tokens
     return (
         0
         if training_tokens is None or generation_tokens is None

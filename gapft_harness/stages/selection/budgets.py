@@ -83,7 +83,8 @@ def require_matched(budgets: Mapping[Arm, Budget]) -> None:
     first, *others = budgets
     for arm in others:
         for key in ("n", "repetitions", "exposures", "steps"):
-            a, b = getattr(budgets[first], key), getattr(budgets[arm], key)
+            a = getattr(budgets[first], key)
+            b = getattr(budgets[arm], key)
             if a != b:
                 raise GapftError(
                     f"matched arms {first.name} and {arm.name} differ in {key}: {a} and {b}"
@@ -116,7 +117,8 @@ def require_similar_tokens(budgets: Mapping[Arm, Budget], choice: BudgetChoice) 
             continue
         for seed in dict.fromkeys(arm.seed for arm in budgets):
             tokens = {a: getattr(b, field) for a, b in budgets.items() if a.seed == seed}
-            least, most = min(tokens, key=tokens.__getitem__), max(tokens, key=tokens.__getitem__)
+            least = min(tokens, key=tokens.__getitem__)
+            most = max(tokens, key=tokens.__getitem__)
             share = (tokens[most] - tokens[least]) / tokens[most]
             if share > tolerance:
                 raise UserError(
@@ -135,7 +137,8 @@ def describe_planned_budget(recipe: Recipe, condition: str | None = None) -> tup
         condition: a condition with its own n or settings; None for any other.
     """
     n = recipe.budget.n if condition is None else recipe.find_slots(condition)
-    replay, training = recipe.budget.replay, recipe.resolve_training(condition)
+    replay = recipe.budget.replay
+    training = recipe.resolve_training(condition)
     symbols = {"recovered": "|E_S,K|", "verified": "|E_G| + |E_S,K|"}
     replay_text = f" + {replay} replay" if replay else ""
     if isinstance(n, int):

@@ -160,7 +160,8 @@ def _find_evidence_fault(
     is_evidence = isinstance(example, Evidence) and isinstance(example.problem_id, str)
     if not is_evidence or example.problem_id not in pool_evidence:
         return f"an object that is not evidence of this pool: {short(example)}"
-    evidence, response = pool_evidence[example.problem_id], example.response
+    evidence = pool_evidence[example.problem_id]
+    response = example.response
     if not isinstance(response, Response) or not response.token_ids:
         return (
             f"problem {evidence.problem_id} without a response to train on (state {evidence.state})"

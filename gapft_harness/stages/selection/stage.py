@@ -215,7 +215,8 @@ def count_budget(output: Path, selection: Path, **settings: Any) -> dict[str, An
     Raises:
         UserError: an example is too long, or there are fewer exposures than update groups.
     """
-    examples, training = read_examples(selection), Training.model_validate(settings)
+    examples = read_examples(selection)
+    training = Training.model_validate(settings)
     facts = {
         **asdict(budget(examples, training)),
         "sequences_sha256": hash_sequences(build_sequences(examples, training)),

@@ -47,7 +47,8 @@ def train(calls: Sequence[Call], progress: ReportProgress) -> Iterator[tuple[int
         PluginError: a trainer wrote no adapter.
     """
     plugins = load_plugins(calls[0]["plugin_files"])
-    total, finished = sum(int(call["steps"]) for call in calls), 0
+    total = sum(int(call["steps"]) for call in calls)
+    finished = 0
     progress(0, total)
     numbers_by_settings: dict[str, list[int]] = {}
     for number, call in enumerate(calls):
@@ -55,7 +56,8 @@ def train(calls: Sequence[Call], progress: ReportProgress) -> Iterator[tuple[int
         numbers_by_settings.setdefault(text, []).append(number)
     for numbers in numbers_by_settings.values():
         entry = plugins.get("trainer", calls[numbers[0]]["trainer"])
-        jobs, start = [], finished
+        jobs = []
+        start = finished
         for number in numbers:
             jobs.append(build_job(calls[number], plugins, _count_from(start, total, progress)))
             start += int(calls[number]["steps"])

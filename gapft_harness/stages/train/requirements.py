@@ -72,7 +72,8 @@ def list_reward_warnings(recipe: Recipe, task: Mapping[str, Any], plugins: Plugi
             f"the trainer grpo of {', '.join(grpo_conditions)} can reward only the first attempt, "
             f"but the task's episode.attempts is {attempts}; set it to 1, or use the trainer lora"
         )
-    name, params = task["verifier"], task["verifier_params"]
+    name = task["verifier"]
+    params = task["verifier_params"]
     permissive_conditions = [
         condition
         for condition in recipe.conditions
@@ -174,7 +175,8 @@ def find_end_tokens(recipe: Recipe, plugins: Plugins) -> dict[str, EndToken | No
     """
     from gapft_harness.training.model import check_trainable
 
-    arguments, chat = resolve_model_args(recipe), build_sampler_settings(recipe).chat_template
+    arguments = resolve_model_args(recipe)
+    chat = build_sampler_settings(recipe).chat_template
     tokens: dict[str, EndToken | None] = {}
     token_by_settings: dict[Training, EndToken | None] = {}
     for condition in recipe.conditions:

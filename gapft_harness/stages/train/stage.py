@@ -141,7 +141,8 @@ class TrainingSteps:
 
     def _list_rules(self) -> list[tuple[str, dict[str, Any]]]:
         """List the task's verifier and its permissive rule, if it has one, with parameters."""
-        name, params = self.task["verifier"], self.task["verifier_params"]
+        name = self.task["verifier"]
+        params = self.task["verifier_params"]
         rules = [(name, params)]
         other = self.plugins.find_other_verifier(name, params)
         if other is not None and other.permissive:

@@ -58,7 +58,9 @@ def check_adapter(run: RunDirectory, plugins: Plugins, step: Step, output: Outpu
         step: the step that trained it.
         output: the adapter's folder.
     """
-    arm, where, folder = Arm(*step.operational["arm"]), step.name, output.path
+    arm = Arm(*step.operational["arm"])
+    where = step.name
+    folder = output.path
     settings = run.recipe.resolve_training(arm.condition)
     trainer = plugins.get("trainer", settings.trainer)
     documented = trainer.require_traits(TrainerTraits).as_documented
@@ -156,7 +158,8 @@ def _check_groups(
     run: RunDirectory, arm: Arm, examples: Sequence[Example], facts: Mapping[str, Any]
 ) -> Iterator[str]:
     """Compare an online training's groups of responses with the plan of its prompts."""
-    settings, where = run.recipe.resolve_training(arm.condition), layout.adapter_path(arm)
+    settings = run.recipe.resolve_training(arm.condition)
+    where = layout.adapter_path(arm)
     groups = list(read_groups(run.path / where))
     table = run.path / layout.states_path("pool")
     states = {row.problem_id: row.state for row in read_states(table)}

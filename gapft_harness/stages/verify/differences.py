@@ -85,7 +85,8 @@ def compare_ids(
     place: str, ids: Iterable[str], other: str, expected: Iterable[str]
 ) -> Iterable[str]:
     """Yield a sentence if a table has other problems than another, or in a different order."""
-    actual_ids, expected_ids = list(ids), list(expected)
+    actual_ids = list(ids)
+    expected_ids = list(expected)
     if actual_ids == expected_ids:
         return
     pairs = zip([*actual_ids, "the end"], [*expected_ids, "the end"], strict=False)

@@ -101,7 +101,8 @@ class TableJudge:
         parts = (pq.read_schema(run.path / relative).metadata or {}).get(PARTS, b"").decode()
         if parts != hash_parts(facts):
             yield f"{relative}: was not made of the parts that {RECORDS} names as stored"
-        counts, difference_count = TableCounts(), 0
+        counts = TableCounts()
+        difference_count = 0
         table = read_judged(run.path / relative)
         problems = run.path / layout.problems_path(expected.split)
         pairs = _pair_with_golds(problems, table) if self.judge else ((None, j) for _, j in table)
@@ -158,7 +159,8 @@ class TableJudge:
                     f"{indices}, expected {[*expected.indices]} ({GREEDY} is the deployment decode)"
                 )
             for judged in of_problem:
-                response, place = judged.response, _format_response(relative, judged)
+                response = judged.response
+                place = _format_response(relative, judged)
                 if (seed := expected.derive_seed(response)) != response.seed:
                     yield (
                         f"{place} has the seed {response.seed}, but its random stream gives {seed}"
@@ -182,10 +184,8 @@ class TableJudge:
         pairs = [
             (judged_response, gold) for gold, of_problem in batch for judged_response in of_problem
         ]
-        responses, golds = (
-            [judged_response.response for judged_response, _ in pairs],
-            [gold for _, gold in pairs],
-        )
+        responses = [judged_response.response for judged_response, _ in pairs]
+        golds = [gold for _, gold in pairs]
         results = self.judge.judge_responses(responses, golds)
         self.report_count(len(pairs))
         self.verdict_count += 0 if relative in self.imported_differences else len(pairs)
@@ -287,7 +287,8 @@ def _build_batches(
         size += len(of_problem)
         if size >= _RESPONSE_BATCH:
             yield batch
-            batch, size = [], 0
+            batch = []
+            size = 0
     if batch:
         yield batch
 

@@ -81,8 +81,10 @@ def _compare_with_recipe(task: Mapping[str, Any], recipe: Recipe) -> Iterator[st
 
 def check_search(run: RunDirectory, judge: TableJudge, step: Step, output: Output) -> Iterator[str]:
     """Yield the differences of a split's tables from its step and its record, judged again."""
-    split, facts = step.name, output.facts
-    problems, responses = layout.problems_path(split), layout.responses_path(split)
+    split = step.name
+    facts = output.facts
+    problems = layout.problems_path(split)
+    responses = layout.responses_path(split)
     yield from _check_problems(run, split)
     ids = list(read_ids(run.path / problems))
     yield from compare_ids(responses, read_ids(run.path / responses), problems, ids)
@@ -94,7 +96,8 @@ def check_search(run: RunDirectory, judge: TableJudge, step: Step, output: Outpu
         search.deployment is not None,
     )
     yield from judge.check_table(run, responses, expected, facts)
-    source, other = facts["source"], read_source(run)
+    source = facts["source"]
+    other = read_source(run)
     for key in _MODEL_KEYS:
         if key in source and key in other and source[key] != other[key]:
             yield (

@@ -127,7 +127,8 @@ def _follow(findings: Differences, subject: str, follow: Callable[[], T]) -> T |
 
 def _check_adapters(view: View, findings: Differences) -> None:
     """Check what the adapters of the view's arms must have in common; tell what was checked."""
-    run, arms = view.run, view.arms()
+    run = view.run
+    arms = view.arms()
     documented = {
         name: view.plugins.get("trainer", name).require_traits(TrainerTraits).as_documented
         for name in run.recipe.list_trainers()
@@ -153,13 +154,15 @@ def _check_decodes(
     run: RunDirectory, judge: TableJudge, step: Step, output: Output
 ) -> Iterable[str]:
     """Yield the differences of a table of decodes from its step, judged again."""
-    settings, table = step.settings, step.name
+    settings = step.settings
+    table = step.name
     problems = layout.problems_path(settings["split"])
     ids = settings["ids"]
     expected = read_ids(run.path / problems) if ids is None else ids
     reference = problems if ids is None else "its step"
     yield from compare_ids(table, read_ids(output.path), reference, expected)
-    samples, streams = settings["samples"], settings["streams"]
+    samples = settings["samples"]
+    streams = settings["streams"]
     responses = ExpectedResponses(
         settings["split"],
         [*range(samples)] if samples else [GREEDY],

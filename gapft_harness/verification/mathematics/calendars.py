@@ -69,7 +69,9 @@ def _read_clock(text: str) -> Value | None:
     match = _CLOCK.fullmatch(text)
     if match is None or not (match[2] or match[4]):
         return None
-    hour, minute, second = int(match[1]), int(match[2] or 0), int(match[3] or 0)
+    hour = int(match[1])
+    minute = int(match[2] or 0)
+    second = int(match[3] or 0)
     half = match[5] or match[4] or ""
     if hour > 24 or minute > 59 or second > 59:
         if half:
@@ -87,9 +89,13 @@ def _read_date(text: str) -> Value | None:
     if match := _ISO.fullmatch(text):
         year, month, day = map(int, match.groups())
     elif match := _MONTH_FIRST.fullmatch(text):
-        month, day, year = _find_month(match[1]), int(match[2]), int(match[3] or 0)
+        month = _find_month(match[1])
+        day = int(match[2])
+        year = int(match[3] or 0)
     elif match := _DAY_FIRST.fullmatch(text):
-        month, day, year = _find_month(match[2]), int(match[1]), int(match[3] or 0)
+        month = _find_month(match[2])
+        day = int(match[1])
+        year = int(match[3] or 0)
     else:
         return None
     try:

@@ -112,7 +112,8 @@ def _hide_mathematics(text: str) -> tuple[str, list[str]]:
     pieces: list[str] = []
     position = number = 0
     while number < len(tokens):
-        token, end = tokens[number], closings[number]
+        token = tokens[number]
+        end = closings[number]
         number += 1
         if end is None:
             continue
@@ -123,7 +124,8 @@ def _hide_mathematics(text: str) -> tuple[str, list[str]]:
         parts.append(text[position : token.start()])
         parts.append(f"\ue000{len(pieces)}\ue001")
         pieces.append(" ".join(inside.split()))
-        position, number = after, end + 1
+        position = after
+        number = end + 1
     return "".join([*parts, text[position:]]), pieces
 
 
@@ -202,7 +204,8 @@ def _take_phrase(words: list[str]) -> str:
 
 def _belongs_before(words: list[str], start: int) -> bool:
     """Check whether the word before a position is a part of the value that begins there."""
-    word, following = words[start - 1], words[start]
+    word = words[start - 1]
+    following = words[start]
     has_number = bool(_HAS_NUMBER.search(word))
     behind_comma = word.endswith(",")
     if word.endswith((".", ";", ":")) and not _OPERATOR.fullmatch(word):
@@ -226,12 +229,14 @@ def _strip_emphasis(line: str) -> str:
     removed: list[re.Match[str]] = []
     for run in _RUN.finditer(line):
         start, end = run.span()
-        previous, following = line[max(0, start - 1) : start], line[end : end + 1]
+        previous = line[max(0, start - 1) : start]
+        following = line[end : end + 1]
         if previous.strip() and not following.isalnum() and run[0] in open_runs:
             removed += [open_runs.pop(run[0]), run]
         elif following.strip() and not previous.isalnum():
             open_runs[run[0]] = run
-    parts, position = [], 0
+    parts = []
+    position = 0
     for run in sorted(removed, key=lambda run_match: run_match.start()):
         parts.append(line[position : run.start()])
         position = run.end()

@@ -219,7 +219,8 @@ class _Tokenizer:
             raise Malformed("a brace is not closed")
 
     def _read_next(self) -> None:
-        text, position = self.text, self.position
+        text = self.text
+        position = self.position
         if match := _SPACING.match(text, position):
             self.position = match.end()
             self.is_spaced = self.is_spaced or match[0] != "\\!"
@@ -281,7 +282,8 @@ class _Tokenizer:
     # Numbers
 
     def _read_number(self) -> None:
-        text, start = self.text, self.position
+        text = self.text
+        start = self.position
         match: re.Match[str] | None
         if match := _PERIOD.match(text, start):
             whole, fixed, *parts = match.groups(default="")
@@ -407,7 +409,8 @@ def _rewrite_words(tokens: list[Token]) -> list[Token]:
 def _read_numerals(tokens: list[Token], position: int) -> tuple[int, int]:
     """Read number words, such as "two hundred five"; return their value and where they end."""
     total = current = 0
-    end, last = position, ""
+    end = position
+    last = ""
     while end < len(tokens) and tokens[end].kind == "word":
         word = tokens[end].text.lower()
         follows_tens = last.endswith("ty") and NUMERALS.get(word, 10) < 10

@@ -85,9 +85,11 @@ def read_arguments(settings: SamplerSettings) -> ServerArguments:
     try:
         arguments = ServerArguments.model_validate({"model": args.get("pretrained"), **args})
     except ValidationError as error:
-        source, prefix = f"backend {settings.backend!r}", ("model", "args")
+        source = f"backend {settings.backend!r}"
+        prefix = ("model", "args")
         raise build_recipe_error(error, args, ServerArguments, source, {}, prefix) from error
-    url, end = urlsplit(arguments.base_url), _PATHS[settings.backend]
+    url = urlsplit(arguments.base_url)
+    end = _PATHS[settings.backend]
     is_complete = url.scheme in ("http", "https") and url.hostname and url.path.endswith(end)
     if not is_complete or arguments.is_chat != (settings.backend == "local-chat-completions"):
         raise UserError(

@@ -51,7 +51,9 @@ class RequestError(Exception):
 
     def __init__(self, reason: str, status: int | None = None, wait_s: float = 0.0) -> None:
         super().__init__(" ".join(reason.split())[:300])
-        self.reason, self.status, self.wait_s = reason, status, wait_s
+        self.reason = reason
+        self.status = status
+        self.wait_s = wait_s
 
     @property
     def is_temporary(self) -> bool:
@@ -167,7 +169,8 @@ class ServerClient:
     """
 
     def __init__(self, arguments: ServerArguments) -> None:
-        self.name, self._arguments = arguments.server, arguments
+        self.name = arguments.server
+        self._arguments = arguments
         self._key = os.environ.get(KEY_VARIABLE, "")
         self._paused_until = 0.0
         headers = {name: str(value) for name, value in arguments.header.items()}
@@ -242,7 +245,8 @@ class ServerClient:
         Returns:
             In the order of the payloads the text, the last error, or None if it was not sent.
         """
-        failed, lock = threading.Event(), threading.Lock()
+        failed = threading.Event()
+        lock = threading.Lock()
 
         def post(payload: Any) -> Choice | RequestError | None:
             if failed.is_set():

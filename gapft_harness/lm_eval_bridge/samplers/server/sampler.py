@@ -75,7 +75,8 @@ def _check_settings(settings: SamplerSettings, arguments: ServerArguments) -> No
             "the server adds the start tokens; remove tokenizer_backend and tokenized_requests "
             "from model.args, or remove model.start_tokens"
         )
-    can_be_text, can_be_chat = not arguments.is_chat, arguments.is_chat or arguments.has_tokenizer
+    can_be_text = not arguments.is_chat
+    can_be_chat = arguments.is_chat or arguments.has_tokenizer
     if not (can_be_chat if settings.chat_template else can_be_text):
         raise UserError(
             f"model.chat_template: found {settings.chat_template}, but a chat server gets only "
@@ -166,7 +167,8 @@ class ServerSampler:
             UserError: invalid argument; no server, or one that is not OpenAI-compatible, lacks
                 the model, refuses the key or cannot serve the adapter; missing tokenizer.
         """
-        self._settings, self._adapter = settings, adapter
+        self._settings = settings
+        self._adapter = adapter
         self._arguments = read_arguments(settings)
         _check_settings(settings, self._arguments)
         self._client = ServerClient(self._arguments)
@@ -329,7 +331,8 @@ class ServerSampler:
         rank = check_adapter(adapter, self._settings.model_args)
         folder = Path(adapter.path).resolve()
         for entry in self._models:
-            name, is_here = str(entry["id"]), Path(str(entry.get("root"))) == folder
+            name = str(entry["id"])
+            is_here = Path(str(entry.get("root"))) == folder
             if entry.get("parent") and is_here and not name.startswith(_ADAPTER_PREFIX):
                 return name
         # a different name each time, so that no other sampler unloads this adapter
@@ -467,10 +470,12 @@ class ServerSampler:
         ids = choice.find_text_ids(self._decode)
         tokens_from: TokensFrom = "generator"
         if ids is None:
-            ids, tokens_from = (), "none"
+            ids = ()
+            tokens_from = "none"
             if self._retokenizer is not None:
                 parts = self._retokenizer.response_ids([choice.reasoning, choice.content])
-                ids, tokens_from = (*parts[0], *parts[1]), "retokenized"
+                ids = (*parts[0], *parts[1])
+                tokens_from = "retokenized"
         is_known = choice.finish_reason in ("stop", "length")
         finish_reason = choice.finish_reason if is_known else "unknown"
         if choice.stop_string:
