@@ -382,7 +382,7 @@ def _search_shares(context: Context, steps: Sequence[Step]) -> None:
     workers = max(1, context.run.recipe.executor.workers // max(1, len(divided)))
     jobs = [
         Job.of(
-            f"{step.label}, {number + 1} of {workers}",
+            step.label if workers == 1 else f"{step.label}, {number + 1} of {workers}",
             search_share,
             values={**step.settings, **step.operational},
             share=[number, workers],
