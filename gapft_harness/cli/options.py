@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -31,6 +31,7 @@ class Options:
     """
 
     recipe: str | None = None
+    _: KW_ONLY
     task: str | None = None
     model: str | None = None
     model_args: str | None = None

@@ -50,8 +50,8 @@ def by_search(log: Path, rows: Sequence[dict[str, Any]], options: Options) -> li
     passing: Counter[int] = Counter()
     for response in read_responses(open_log(log), LogResponses(**options), False):
         assert response.passed is not None
-        passing[response.line] += response.passed
-    return [passing[line] for line in sorted(passing)]
+        passing[response.location] += response.passed
+    return [*passing.values()]
 
 
 COMMANDS = (by_compare, by_verifier, by_search)

@@ -361,7 +361,7 @@ def test_bundled_studies_have_one_protocol(name: str) -> None:
     protocols = {}
     for cell, choice in study.cells.items():
         overrides = study.list_overrides(cell)
-        recipe = resolve_recipe(Options(choice.recipe, None, None, overrides, (), study.seeds))
+        recipe = resolve_recipe(Options(choice.recipe, overrides=overrides, seeds=study.seeds))
         protocols[cell] = select_recipe_protocol(recipe, study.conditions)
     require_equal(protocols)
     assert name not in list_bundled_recipes()

@@ -257,7 +257,7 @@ def make_recipes(group: str, work: Path) -> Items:
         yield name, dict(flatten(study.model_dump(mode="json")))
         for cell, choice in study.cells.items():
             options = Options(
-                choice.recipe, None, None, study.list_overrides(cell), (), study.seeds
+                choice.recipe, overrides=study.list_overrides(cell), seeds=study.seeds
             )
             yield f"{name}/{cell}", describe_recipe(resolve_recipe(options))
 
