@@ -15,7 +15,6 @@ from gapft_harness.recipe.recipe import resolve_model_args
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples, read_judged, read_problems
-from gapft_harness.training.model import ModelNotLoaded, load_tokenizer
 
 #: Where the token ids are that an arm is trained on.
 _EXACT_IDS = "read the token ids with gapft_harness.open_run(RUN).selections"
@@ -78,8 +77,10 @@ class TemplateCheck:
         """Load the template of a run's model; None, and a sentence, if it is not here."""
         arguments = resolve_model_args(run.recipe)
         try:
+            from gapft_harness.training.model import load_tokenizer
+
             tokenizer = load_tokenizer(arguments)
-        except ModelNotLoaded as error:
+        except (UserError, ImportError) as error:
             report_line(f"the conversations are not compared with the chat template: {error}")
             return None
         return cls(tokenizer, arguments.get("chat_template_args") or {})

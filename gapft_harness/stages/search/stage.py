@@ -299,6 +299,8 @@ def run_search_stage(context: Context) -> None:
     if missing:
         others = [split for split in find_searched_splits(run) if split not in problems]
         _require_same_searches(run, _build_steps(builder, dict.fromkeys(others, NOT_HERE), paths))
+        # mistakes in logs show before anything is generated
+        runner([step for step in missing if step.settings["logs"] is not None])
         _search_shares(context, missing)
     for step in steps:
         if step not in missing and runner.run.find(step) is None:

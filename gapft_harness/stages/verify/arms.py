@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from gapft_harness.core.extras import find_version
 from gapft_harness.core.records import Arm, Example
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.engine.outputs import Output
@@ -140,12 +141,29 @@ def check_common_facts(run: RunDirectory, arms: Sequence[Arm]) -> Iterable[str]:
 
 
 def _build_config(settings: Training) -> dict[str, Any]:
-    """Build the configuration that PEFT writes for an adapter of these settings."""
+    """Build the configuration that PEFT writes for an adapter of these settings.
+
+    Without PEFT, only what the recipe sets; ``find_unchecked_config`` says so.
+    """
+    if not find_version("peft"):
+        modules = sorted(settings.target_modules)
+        return {"r": settings.rank, "lora_alpha": settings.alpha,
+                "lora_dropout": settings.dropout, "target_modules": modules}  # fmt: skip
     from gapft_harness.training.model import build_lora_config
 
     config = build_lora_config(settings).to_dict() | {"inference_mode": True}  # as PEFT saves it
     plain: dict[str, Any] = json.loads(json.dumps(config, default=sorted))  # sets become lists
     return plain
+
+
+def find_unchecked_config() -> str:
+    """Describe what of an adapter's configuration is not compared here; empty if all is."""
+    if find_version("peft"):
+        return ""
+    return (
+        "not compared, because peft is not installed: what the recipe does not set in the "
+        "adapters' adapter_config.json"
+    )
 
 
 def _read_own_config(path: Path) -> dict[str, Any]:

@@ -32,7 +32,11 @@ from gapft_harness.stages.steps import (
     make_states,
 )
 from gapft_harness.stages.train.job import train
-from gapft_harness.stages.verify.arms import check_adapter, check_common_facts
+from gapft_harness.stages.verify.arms import (
+    check_adapter,
+    check_common_facts,
+    find_unchecked_config,
+)
 from gapft_harness.stages.verify.differences import Differences, compare_ids
 from gapft_harness.stages.verify.judging import ExpectedResponses, TableJudge
 from gapft_harness.stages.verify.searches import check_search
@@ -129,6 +133,8 @@ def _check_adapters(view: View, findings: Differences) -> None:
     """Check what the adapters of the view's arms must have in common; tell what was checked."""
     run = view.run
     arms = view.arms()
+    if arms and (line := find_unchecked_config()):
+        findings.checked.append(line)
     documented = {
         name: view.plugins.get("trainer", name).require_traits(TrainerTraits).as_documented
         for name in run.recipe.list_trainers()
