@@ -129,6 +129,11 @@ class Store:
                 raise self._not_writable_error(path, error) from error
             yield lock.is_locked
 
+    def is_claimed(self, place: str) -> bool:
+        """Return whether another process makes an output now."""
+        with self.claim(place, wait=False) as is_held:
+            return not is_held
+
     def claim_each(self, items: Iterable[T], find_place: Callable[[T], str]) -> Generator[T]:
         """Yield each item while its place is claimed; those that others make now come last.
 

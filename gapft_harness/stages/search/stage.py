@@ -20,7 +20,7 @@ from gapft_harness.core.streams import SampleStreams
 from gapft_harness.engine.outputs import NOT_HERE, Output
 from gapft_harness.engine.planner import Planner
 from gapft_harness.engine.step import Step
-from gapft_harness.engine.store import Store
+from gapft_harness.engine.store import Store, open_store
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import Job, ReportProgress, SamplerSettings, report_nothing
 from gapft_harness.lm_eval_bridge.samplers.endings import format_ignored_entries
@@ -377,11 +377,15 @@ def _ask_model(context: Context) -> dict[str, Any]:
 def _search_shares(context: Context, steps: Sequence[Step]) -> None:
     """Divide the chunks of splits among workers, which store them; logs are not divided.
 
-    A command claims a chunk at a time here, so that several commands share the work of a search,
-    and a whole split only for its tables.
+    One worker for each split needs no division, unless another command has claimed the split: here
+    a chunk is claimed at a time, so that several commands share the work of a search.
     """
     divided = [step for step in steps if step.settings["logs"] is None]
-    workers = max(1, context.run.recipe.executor.workers // max(1, len(divided)))
+    workers = context.run.recipe.executor.workers // max(1, len(divided))
+    if workers < 2:
+        workers = 1
+        store = open_store(context.run.path)
+        divided = [step for step in divided if store.is_claimed(step.place)]
     jobs = [
         Job.of(
             step.label if workers == 1 else f"{step.label}, {number + 1} of {workers}",
