@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,9 @@ from gapft_harness.core.identities import canonical_json
 from gapft_harness.core.progress_bars import hide_data_progress_bars
 from gapft_harness.core.records import Problem
 from gapft_harness.hooks.judge import Judge
-from gapft_harness.hooks.manager import Plugins
+from gapft_harness.hooks.manager import Plugins, load_plugins
+from gapft_harness.hooks.protocols import ReportProgress, report_nothing
+from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.directory import Split
 from gapft_harness.stages.search.splits import (
@@ -20,9 +22,51 @@ from gapft_harness.stages.search.splits import (
     read_split,
     read_splits,
 )
+from gapft_harness.stages.search.trainable import check_trainable
 
 if TYPE_CHECKING:
     from gapft_harness.lm_eval_bridge.loaded_task import LoadedTask
+
+
+def check_data(
+    recipe: Mapping[str, Any],
+    plugin_files: Sequence[str] = (),
+    include_paths: Sequence[str] = (),
+    progress: ReportProgress = report_nothing,
+    only: Sequence[Split] | None = None,
+    will_train: bool = False,
+) -> dict[str, Any]:
+    """Read and check all splits of a run before any is searched, in the command or as a job.
+
+    Args:
+        recipe: the recipe.
+        plugin_files: files given by ``--plugin``.
+        include_paths: folders with task YAML.
+        progress: called at the start and at the end.
+        only: the splits to read, if the run has no others.
+        will_train: whether the run trains on the pool; then its conditions must be trainable on it.
+
+    Returns:
+        The facts of the ``task``, with its notices, and what ``hash_problems`` returns for each of
+        its ``splits``.
+
+    Raises:
+        UserError: as ``check_splits`` and ``check_trainable``.
+    """
+    progress(0, 1)
+    checked, plugins = check_recipe(dict(recipe), "the run's recipe"), load_plugins(plugin_files)
+    splits, task = check_splits(checked, plugins, include_paths, only)
+    if will_train:
+        check_trainable(checked, plugins, splits["pool"].problems, task)
+    progress(1, 1)
+    notices = {
+        "dropped": [line for read in splits.values() for line in read.dropped],
+        "warnings": [line for read in splits.values() for line in read.warnings],
+    }
+    return {
+        "task": task | notices,
+        "splits": {split: hash_problems(read.problems) for split, read in splits.items()},
+    }
 
 
 def hash_problems(problems: Iterable[Problem]) -> dict[str, Any]:

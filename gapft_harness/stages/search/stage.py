@@ -56,14 +56,13 @@ from gapft_harness.stages.generation.generation import (
     count_stored,
     generate_and_judge,
 )
-from gapft_harness.stages.search.data import check_splits, hash_problems, load_problems
+from gapft_harness.stages.search.data import check_data, hash_problems, load_problems
 from gapft_harness.stages.search.disjoint import check_searched_splits
 from gapft_harness.stages.search.recorded import (
     build_search_settings,
     describe_logs,
     record_responses,
 )
-from gapft_harness.stages.search.trainable import check_trainable
 
 #: The settings of a search that decide the deployment decode; the others decide samples.
 _DEPLOYMENT_KEYS = ("seed", "chunk", "deployment")
@@ -415,31 +414,31 @@ def search_share(
 def read_data(context: Context) -> dict[str, Any]:
     """Read and check all splits of a run before any is searched.
 
+    A job does so if the run is not searched yet: its worker then searches with what it has loaded.
+
     Returns:
-        The facts of the ``task``, with its notices, and what ``hash_problems`` returns for each of
-        its ``splits``.
+        As ``data.check_data``.
 
     Raises:
-        UserError: as ``check_splits`` and ``check_trainable``.
+        UserError: as ``data.check_data``.
     """
-    context.progress("read data", 0, 1)
-    run = context.run
-    only = None
+    run, only = context.run, None
+    searched = find_searched_splits(run)
     if context.only_these_splits:  # with the searched splits, since splits must be disjoint
-        searched = find_searched_splits(run)
         only = [s for s in list_splits(run.recipe) if s in context.splits or s in searched]
-    splits, task = check_splits(run.recipe, context.plugins, context.include_paths, only)
-    if "pool" in context.splits and not context.only_these_splits:  # it will be trained on
-        check_trainable(run.recipe, context.plugins, splits["pool"].problems, task)
-    context.progress("read data", 1, 1)
-    notices = {
-        "dropped": [line for read in splits.values() for line in read.dropped],
-        "warnings": [line for read in splits.values() for line in read.warnings],
+    arguments: dict[str, Any] = {
+        "recipe": run.recipe.model_dump(mode="json"),
+        "plugin_files": list(context.plugin_files),
+        "include_paths": [str(path) for path in context.include_paths],
+        "only": only,
+        "will_train": "pool" in context.splits and not context.only_these_splits,
     }
-    return {
-        "task": task | notices,
-        "splits": {split: hash_problems(read.problems) for split, read in splits.items()},
-    }
+    if not searched:
+        (data,) = context.executor.run(
+            [Job.of("read data", check_data, **arguments)], context.progress
+        )
+        return data
+    return check_data(**arguments, progress=partial(context.progress, "read data"))
 
 
 def _describe_task(context: Context, data: Mapping[str, Any]) -> TaskFacts:
