@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 import yaml
 from transformers import AutoTokenizer
+from transformers.utils import chat_template_utils
 
+from gapft_harness.core.chat_template import render_template
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Decoding, Problem
 from gapft_harness.hooks.manager import load_plugins
@@ -104,6 +108,25 @@ def test_hf_renders_the_recipes_time(tmp_path: Path) -> None:
     prompt = AutoTokenizer.from_pretrained(model).decode(generated.prompt_ids)
     assert prompt == "31 12:<s><user>Spell.\n<assistant>"
     sampler.close()
+
+
+def test_threads_render_one_time(tmp_path: Path) -> None:
+    """A server's sampler renders the prompts of several requests at once."""
+    slow = "{% for i in range(300) %}{{ strftime_now('%H') }}{% endfor %}"
+    tokenizer = AutoTokenizer.from_pretrained(
+        write_byte_llama(tmp_path / "m", chat_template=slow + CHAT_TEMPLATE)
+    )
+    times = {f"2026-01-31T{hour:02}:00": f"{hour:02}" for hour in range(24)}
+    turns = [{"role": "user", "content": "Spell."}]
+
+    def render(time: str) -> str:
+        return render_template(tokenizer, {"strftime_now": time}, turns)
+
+    with ThreadPoolExecutor(8) as pool:
+        texts = [*pool.map(render, [*times] * 4)]
+    for text, hour in zip(texts, [*times.values()] * 4, strict=True):
+        assert text.startswith(hour * 300)
+    assert chat_template_utils.datetime is datetime, "the library has its own clock again"
 
 
 def test_default_depends_on_backend(folder: Path) -> None:

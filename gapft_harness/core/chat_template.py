@@ -6,6 +6,7 @@ A template that writes the current time would give other prompts in every comman
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -42,17 +43,24 @@ def render_template(
     return text
 
 
+#: Held while a chat is rendered: samplers of servers render in several threads.
+_CLOCK_LOCK = threading.Lock()
+
+
 @contextlib.contextmanager
 def _stop_clock(time: Any) -> Iterator[None]:
     """Let templates read this time while the block runs; None: they are refused to read any."""
     from transformers.utils import chat_template_utils as library
 
     clock: Any = library
-    original, clock.datetime = clock.datetime, _StoppedClock(time)
-    try:
-        yield
-    finally:
-        clock.datetime = original
+    stopped = _StoppedClock(time)
+    with _CLOCK_LOCK:
+        original = clock.datetime
+        clock.datetime = stopped
+        try:
+            yield
+        finally:
+            clock.datetime = original
 
 
 class _StoppedClock:

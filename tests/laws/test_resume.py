@@ -349,6 +349,19 @@ def test_repeated_command_changes_no_file(run_at: RunAt, base: str) -> None:
     assert list_changed_files(before, read_files(run.path.parent)) == []
 
 
+def test_only_another_report_is_written_again(run_at: RunAt) -> None:
+    """A run without plugins of others leaves its report, unless a file of it was changed."""
+    run = run_at("reported", "demo")
+    page, results = run.path / "report/index.html", run.path / "report/results.json"
+    before, text = page.stat().st_ino, results.read_text()
+    assert run.resume().returncode == 0
+    assert page.stat().st_ino == before
+    results.chmod(0o644)
+    results.write_text(f"{text} ")
+    assert run.resume().returncode == 0
+    assert results.read_text() == text
+
+
 @pytest.mark.thorough
 def test_repeated_experiments_change_no_file(tmp_path: Path) -> None:
     task = write_planted_task(tmp_path / "task", range(150), range(200, 300))
