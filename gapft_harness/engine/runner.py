@@ -120,6 +120,8 @@ class Runner:
 
     def _run_jobs(self, steps: Mapping[str, Step]) -> dict[str, Output]:
         """Run the jobs of steps, of equal keys one, and link what they made."""
+        if not steps:
+            return {}
         first_by_place: dict[str, Step] = {}
         for step in steps.values():
             first_by_place.setdefault(step.place, step)
