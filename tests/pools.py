@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gapft_harness.core.records import GREEDY, Evidence, Pool, Response, State
+from gapft_harness.core.records import GREEDY, Evidence, Response, State
 from gapft_harness.run_directory import layout
-from gapft_harness.stages.selection.choosing import group_by_state
 
 
 def build_evidence(name: str, state: State, tokens: int = 4, index: int = 0) -> Evidence:
@@ -22,16 +21,6 @@ def build_evidence(name: str, state: State, tokens: int = 4, index: int = 0) -> 
         prompt_ids=(1, 2, 3),
         passing_samples=0 if state == "U" else 1,
         first_success=index if state == "S" else None,
-    )
-
-
-def build_pool(solved: int, recovered: int, missed: int = 2) -> Pool:
-    counts: list[tuple[State, int]] = [("G", solved), ("S", recovered), ("U", missed)]
-    return group_by_state(
-        sorted(
-            (build_evidence(f"{state}{i:03d}", state) for state, n in counts for i in range(n)),
-            key=lambda e: e.problem_id,
-        )
     )
 
 

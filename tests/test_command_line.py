@@ -17,7 +17,6 @@ import yaml
 from typer.testing import CliRunner
 
 from gapft_harness.cli.main import app
-from tests.kit.command import succeed
 from tests.kit.patience import PATIENCE_S
 
 DRY = ("--model-args", "pretrained=bundled:demo", "--set", "training.dtype=float32", "--dry-run")
@@ -75,26 +74,6 @@ def test_has_eight_commands_and_few_options() -> None:
     assert [*commands] == ["run", "verify", "compare", "gap", "export", "list", "store", "doctor"]
     options = [p for command in commands.values() for p in command.params if p.opts[0][0] == "-"]
     assert len(options) <= 65
-
-
-@pytest.mark.thorough
-def test_settings_change_recipe_of_existing_run(tmp_path: Path) -> None:
-    """Settings count also if the command names no recipe."""
-    search = ("run", "--run-dir", "r", "--only", "search", "--split", "audit")
-    model_options = (
-        "--task",
-        "gapft_demo",
-        "--model",
-        "dummy",
-        "--model_args",
-        "pretrained=bundled:demo",
-    )
-    succeed(*search, *model_options, "--limit", 2, "--set", "search.k=2", cwd=tmp_path)
-    done = succeed(*search, "--set", "search.k=4", cwd=tmp_path)
-    assert "search.k 2 → 4" in done.stderr + done.stdout
-    assert yaml.safe_load((tmp_path / "r/recipe.yaml").read_text())["search"]["k"] == 4
-    succeed(*search, "--task", "gapft_demo", "--set", "executor.workers=1", cwd=tmp_path)
-    assert yaml.safe_load((tmp_path / "r/recipe.yaml").read_text())["executor"]["workers"] == 1
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 import yaml
 from transformers import AutoTokenizer
@@ -23,7 +22,6 @@ from tests.kit.letters import prepare_letters_run
 from tests.kit.tiny_models import CHAT_TEMPLATE, write_byte_llama
 
 ASKED = ("--include-path", "tasks", "--plugin", "plugin.py")
-SEARCH = ("run", "recipe.yaml", *ASKED, "--only", "search", "--run-dir")
 
 
 @pytest.fixture(scope="module")
@@ -42,24 +40,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def read_stored_setting(run: Path) -> bool:
     setting: bool = yaml.safe_load((run / "recipe.yaml").read_text())["model"]["chat_template"]
     return setting
-
-
-def read_prompts(run: Path, folder: Path) -> list[str]:
-    """Return the audit's prompts as the model received them."""
-    tokenizer = AutoTokenizer.from_pretrained(folder / "model")
-    table = pq.read_table(run / "audit" / "problems.parquet")["prompt_ids"].to_pylist()
-    return [tokenizer.decode(ids) for ids in table]
-
-
-@pytest.mark.thorough
-def test_applies_template_by_default(folder: Path) -> None:
-    message = succeed(*SEARCH, "silent", cwd=folder).stderr
-    assert message.count("chat_template: true") == 1
-    assert read_stored_setting(folder / "silent") is True
-    assert all("<user>" in prompt for prompt in read_prompts(folder / "silent", folder))
-    again = succeed("run", "recipe.yaml", *ASKED, "--only", "states", "--run-dir", "silent",
-                    cwd=folder)  # fmt: skip
-    assert "model.chat_template" not in again.stderr, "said once, of a new run"
 
 
 def test_gap_and_dry_run_apply_template(folder: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -166,5 +165,4 @@ def test_warns_once_of_case_difference(task: LettersTask) -> None:
     STAGES["search"](task.context(run))
     warnings = [line for line in list_warnings(run) if "case or white space" in line]
     assert len(warnings) == 1
-    assert warnings[0].startswith("1 pool problem differs from an audit problem")
-    assert pq.read_table(run.path / "pool/problems.parquet").num_rows == 8
+    assert len(read_rows(run.path / "pool/problems.parquet")) == 8

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 
-from hypothesis import given
-from hypothesis import strategies as st
 from rich.console import Console
 
 from gapft_harness.cli.display import Display
@@ -39,38 +37,6 @@ def test_shows_each_note_once() -> None:
     assert "another" in recorder.report(3, "search audit", 3, 400, 9, "another")
 
 
-def test_time_left_ignores_earlier_work() -> None:
-    recorder = DisplayRecorder()
-    recorder.report(0, "train gapft-seed13", 300, 500)
-    line = recorder.report(100, "train gapft-seed13", 350, 500)
-    assert line == "  train gapft-seed13: 350 of 500, about 5.0 min to go\n"
-
-
-def test_reduced_total_ends_the_job() -> None:
-    recorder = DisplayRecorder()
-    recorder.report(0, "search pool", 10, 100)
-    assert recorder.report(5, "search pool", 20, 30) == ""
-    assert recorder.report(8, "search pool", 25, 25).split() == [
-        "✓",
-        "search",
-        "pool",
-        "25",
-        "in",
-        "8",
-        "s",
-    ]
-    assert recorder.report(9, "search pool", 25, 25) == ""
-
-
-def test_verdicts_after_responses_are_a_job_of_their_own() -> None:
-    recorder = DisplayRecorder()
-    recorder.report(0, "search pool", 0, 20)
-    assert "✓ search pool" in recorder.report(4, "search pool", 20, 20)
-    assert recorder.report(5, "search pool", 5, 20) == ""
-    assert "✓ verdicts of search pool" in recorder.report(9, "search pool", 20, 20)
-    assert recorder.report(10, "search pool", 20, 20) == ""
-
-
 def test_prints_one_line_a_minute_without_terminal() -> None:
     recorder = DisplayRecorder()
     assert [bool(recorder.report(at, "audit a", at, 1000)) for at in range(0, 180, 20)] == [
@@ -81,13 +47,3 @@ def test_prints_one_line_a_minute_without_terminal() -> None:
 def test_terminal_shows_bars_instead_of_lines() -> None:
     recorder = DisplayRecorder(terminal=True)
     assert [recorder.report(at, "audit a", at, 1000) for at in range(0, 180, 20)] == [""] * 9
-
-
-@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=30))
-def test_any_reports_end_a_job_at_most_twice(reports: list[tuple[int, int]]) -> None:
-    """Once for its responses, once for its verdicts."""
-    recorder = DisplayRecorder()
-    printed = [recorder.report(i, "x", done, total) for i, (done, total) in enumerate(reports)]
-    ends = [text for text in printed if "✓" in text]
-    assert bool(ends) == any(total and done >= total for done, total in reports)
-    assert len(ends) <= 2

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,11 +11,8 @@ from gapft_harness.cli.dry_run import describe_dry_run
 from gapft_harness.cli.options import Options
 from gapft_harness.cli.runs import run_recipe, run_stages_alone
 from gapft_harness.core.errors import UserError
-from gapft_harness.demo import find_policy
-from gapft_harness.run_directory.directory import SPLITS
 from tests.kit.command import gapft
 from tests.kit.dry_runs import parse_section
-from tests.kit.recording_run import write_letters_task
 
 
 def read_budget(*sets: str) -> str:
@@ -94,35 +87,6 @@ def test_describes_steps_before_start(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_refuses_a_wrong_run_directory_first(tmp_path: Path) -> None:
-    task = write_letters_task(tmp_path, pool=24, audit=8)
-    run = task.run("r", ["states", "select"], SPLITS, conditions=["gapft"], search={"k": 2})
-    recipe_options = Options(str(run.path / "recipe.yaml"), plugin_files=task.plugins)
-    choice = replace(recipe_options, include_paths=[str(tmp_path / "tasks")])
-    describe_dry_run(choice, run.path)
-    with pytest.raises(UserError, match="other; use another --run-dir"):
-        describe_dry_run(replace(choice, overrides=["name=other"]), run.path)
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine/notes.txt").write_text("mine")
-    for place in ("mine", "mine/notes.txt"):
-        with pytest.raises(UserError, match=place):
-            describe_dry_run(choice, tmp_path / place)
-    command = ("run", "demo", "--dry-run", "--run-dir", "mine")
-    done = gapft(*command, cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-
-
-def test_reports_invalid_model_config(tmp_path: Path) -> None:
-    shutil.copytree(find_policy(), tmp_path, dirs_exist_ok=True)
-    config = json.loads((tmp_path / "config.json").read_text())
-    config |= {"hidden_size": 64, "num_attention_heads": 7}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    text = describe_dry_run(Options("demo", model_args=f"pretrained={tmp_path}"), Path("r"))
-    missing = text.partition("# missing here\n")[2]
-    assert f"model {tmp_path}: " in missing
-    assert "(7)" in missing
-
-
 FUSED = ["training.kernels=fused", "training.dtype=bfloat16"]
 
 
@@ -142,23 +106,3 @@ def test_rejects_unavailable_kernels_before_search(tmp_path: Path) -> None:
     # another executor trains on an unknown machine
     elsewhere = [*FUSED, "executor.name=ray", "executor.address=ray://elsewhere:1"]
     assert expected not in describe_dry_run(Options("demo", overrides=elsewhere), Path("r"))
-
-
-@pytest.mark.parametrize("value", [None, "0"])
-def test_dry_run_restores_environment(value: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
-        monkeypatch.delenv(name, raising=False)
-        if value is not None:
-            monkeypatch.setenv(name, value)
-    environment = dict(os.environ)
-    describe_dry_run(Options("demo"), Path("r"))
-    assert dict(os.environ) == environment
-
-
-def test_names_the_end_token() -> None:
-    overrides = ["conditions.uniform.training.supervise_eos=false"]
-    text = describe_dry_run(Options("demo", overrides=overrides), Path("r"))
-    supervised, none = (line for line in text.splitlines() if line.startswith("end token: "))
-    assert "'</s>' (2)" in supervised
-    assert "uniform" in none
-    assert "uniform" not in supervised

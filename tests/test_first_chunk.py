@@ -120,13 +120,6 @@ def test_notes_name_the_keys_of_a_fault(row: str) -> None:
     assert {key for key in (LIMIT, UNTIL, TEMPLATE, THINKING) if key in text} == expected
 
 
-def test_notes_show_the_share_and_an_example() -> None:
-    [note] = check_generations(Judge(AnswerVerifier()), *[GOOD] * 9, STOPPED)
-    assert all(part in note for part in ("10%", "p9", STOPPED.text, repr("\n\n")))
-    [note] = check_generations(Judge(AnswerVerifier()), *[GOOD] * 5, *[SILENT] * 5)
-    assert [f"p{number}" in note for number in range(5, 10)] == [True] * 3 + [False] * 2
-
-
 def test_reports_once_after_first_chunk(tmp_path: Path) -> None:
     problems = [Problem(f"p{number}", "?", "gold") for number in range(10)]
     phase = build_single_phase(LIMITED)

@@ -80,10 +80,3 @@ def test_own_ids_are_not_mistaken_for_repeats(rows):
     for text in "abc":
         text_ids = [name for name, row in zip(ids, rows, strict=True) if row[1] == text]
         assert sum(is_repeat(name) for name in text_ids) == max(0, len(text_ids) - 1)
-
-
-def test_number_sign_in_own_id_is_not_a_repeat():
-    row = {"text": "same"}
-    first, second = assign_problem_ids([row, row], ["set#2", "set#2"])
-    assert (is_repeat(first), is_repeat(second)) == (False, True)
-    assert not is_repeat("0123456789ab#2-" + "0" * 12)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.core.errors import PluginError, UserError
+from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import CONTEXT_EXCEEDED, Response, Verdict
 from gapft_harness.hooks.judge import Judge
 
@@ -73,13 +73,6 @@ def test_judges_each_pair_once_in_any_order(items: list[tuple[str, Any]], random
     assert len(verifier.judged) == len({repr(pair) for pair in verifier.judged}) <= len(items)
 
 
-def test_distinguishes_true_from_1_but_not_key_order() -> None:
-    verifier = Recording()
-    golds = [True, 1, {"a": 1, "b": 2}, {"b": 2, "a": 1}]
-    assert len(Judge(verifier).verify(["x"] * 4, golds)) == 4
-    assert len(verifier.judged) == 3
-
-
 def test_serializes_shared_gold_once() -> None:
     """The gold of a programming problem may have hundreds of megabytes of tests."""
 
@@ -100,11 +93,6 @@ def test_exception_is_one_pairs_error() -> None:
     assert [v.status for v in verdicts] == ["pass", "error", "fail", "error"]
     assert "RuntimeError" in verdicts[1].reason
     assert "\n" not in verdicts[1].reason
-
-
-def test_mistakes_of_the_user_propagate() -> None:
-    with pytest.raises(UserError, match="no such metric"):
-        Judge(Recording()).verify(["mistake"], ["b"])
 
 
 def test_refused_gold_is_named_by_position() -> None:
@@ -142,18 +130,3 @@ def test_recorded_verdict_is_kept() -> None:
     assert [verdict.status for verdict, _ in results] == ["timeout", "pass", "fail", "pass"]
     assert [text for text, _ in verifier.judged] == ["C"]
     assert verifier.read == ["it is B", "C"]
-
-
-@pytest.mark.parametrize("wrong", [3, ["B"], b"B"])
-def test_answer_that_is_no_text_names_the_verifier(wrong: Any) -> None:
-    with pytest.raises(PluginError, match="'Recording'"):
-        Judge(Recording(reading=wrong)).read_answers(["B"], [0])
-
-
-def test_verifier_without_answer_method() -> None:
-    class Silent(Recording):
-        answer: Any = "B"  # an attribute: the plugin uses the name for something else
-
-    judge = Judge(Silent())
-    assert not judge.reads_answers
-    assert judge.read_answers(["B"], ["B"]) == [None]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,21 +44,3 @@ places: st.SearchStrategy[tuple[str, RunFile]] = st.one_of(
 def test_parses_written_paths(place: tuple[str, RunFile]) -> None:
     path, expected = place
     assert parse_path(path) == expected
-
-
-@given(places, places)
-def test_paths_are_unique(first: Any, second: Any) -> None:
-    assert (first[0] == second[0]) == (first[1] == second[1])
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "recipe.yaml", "run.json", "pool", "pool/responses.jsonl", "problems.parquet",
-        "report/index.html", "decisions/gapft.parquet", "decisions/gapft-seed13", "adapters/gapft",
-        "selections/gapft-seed13.exposed.parquet", "adapters/gapft-seed13/README.md",
-        "adapters/gapft-seed013", "states/pool/4.parquet", "pool/other.parquet", "gapft-seed13",
-    ],
-)  # fmt: skip
-def test_unknown_paths_parse_to_none(path: str) -> None:
-    assert parse_path(path) is None

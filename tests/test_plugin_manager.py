@@ -16,13 +16,6 @@ def write_plugin(tmp_path: Path, text: str) -> list[str]:
     return [str(path)]
 
 
-def test_loads_a_repeated_plugin_once(tmp_path: Path) -> None:
-    files = write_plugin(
-        tmp_path, "@hookimpl\ndef register_selectors(register):\n    register('twice', len)\n"
-    )
-    assert load_plugins(files * 2).get("selector", "twice").plugin == files[0]
-
-
 def test_same_named_files_are_separate_plugins(tmp_path: Path) -> None:
     files = []
     for name in ("one", "other"):

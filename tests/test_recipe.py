@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gapft_harness.core.json_values import describe_change
 from gapft_harness.recipe.bundled import list_bundled_recipes
-from gapft_harness.recipe.reading import Setting, check_recipe, load_recipe
-from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
+from gapft_harness.recipe.reading import check_recipe, load_recipe
+from gapft_harness.recipe.recipe import build_sampler_settings
 from gapft_harness.run_directory.directory import RunDirectory
 
 MINIMAL: dict[str, Any] = {
@@ -81,27 +79,6 @@ def test_think_end_token_is_a_setting_of_the_verifier() -> None:
     assert recipe.add_think_end_token({"think_end_token": "<end>"}) == {"think_end_token": "<end>"}
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "same"),
-    [
-        (None, {"calibration": "validation"}, True),
-        ({"calibration": "validation", "level": 0.1}, {"calibration": "validation"}, True),
-        ({"calibration": 9, "tolerance": 0.5}, {"calibration": 9}, True),
-        ({"calibration": 9}, {"calibration": 8}, False),
-        (None, {"calibration": 9}, False),
-    ],
-)
-def test_identity_covers_only_scalings_pool_share(
-    first: dict[str, Any] | None, second: dict[str, Any], same: bool
-) -> None:
-    experiments = [{} if scaling is None else {"scaling": scaling} for scaling in (first, second)]
-    identities = [
-        check_recipe({**MINIMAL, "experiments": section}, "x").build_identity()
-        for section in experiments
-    ]
-    assert (identities[0] == identities[1]) == same
-
-
 @pytest.mark.parametrize("name", sorted(list_bundled_recipes()))
 def test_bundled_recipes_are_valid_and_described(name: str) -> None:
     recipe = load_recipe(list_bundled_recipes()[name])
@@ -165,41 +142,3 @@ def test_paper_code_recipes_have_the_papers_settings(name: str, model: str) -> N
     assert recipe.seeds == (13, 21, 42)
     assert recipe.statistics.replicates == 20_000
     assert (recipe.budget.n, recipe.budget.replay, recipe.budget.token_tolerance) == (64, 64, 0.02)
-
-
-DEMO: dict[str, Any] = {
-    **MINIMAL,
-    "data": {"task": "gapft_demo"},
-    "model": {"args": {"pretrained": "bundled:demo"}},
-}
-
-
-@pytest.mark.parametrize(
-    ("key", "default", "other"),
-    [
-        ("episode.attempts", 1, 2),
-        ("episode.executions", 1, 3),
-        ("search.max_gen_toks", 24, 25),
-        ("verifier.name", "option_letter", "math"),
-    ],
-)
-def test_setting_the_default_changes_nothing(
-    key: str, default: object, other: object, tmp_path: Path
-) -> None:
-    def build_recipe(*settings: Setting) -> Recipe:
-        return check_recipe(deepcopy(DEMO), "test", settings)
-
-    run = RunDirectory.create_or_open(tmp_path / "r", build_recipe())
-    facts = {
-        "episode": {"attempts": 1, "executions": 1},
-        "decoding": {"max_gen_toks": 24, "until": []},
-        "verifier": "option_letter",
-    }
-    run.update_facts(lambda recorded: recorded.update(task=facts))
-    expected = build_recipe(Setting(key, default, "--set"))
-    assert RunDirectory.create_or_open(run.path, expected).recipe == expected
-    assert not RunDirectory.create_or_open(run.path, expected).changes
-    changed = RunDirectory.create_or_open(
-        run.path, build_recipe(Setting(key, other, "--set"))
-    ).changes
-    assert changed == [describe_change(key, default, other)]

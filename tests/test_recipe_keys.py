@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.recorded import list_warnings
 from tests.kit.recording_run import LettersTask, write_letters_task
 
 #: Samples 0, 1 and 3 of each problem's four are right; sample 1 is the shortest.
@@ -76,14 +75,6 @@ def test_search_keys_reach_the_decoding_of_samples(task: LettersTask, key: str, 
     assert greedy["max_gen_toks"] == length, "deployment and search share the length"
 
 
-@pytest.mark.parametrize("k", [1, 3])
-def test_search_k_sets_number_of_samples(task: LettersTask, k: int) -> None:
-    run = task.run("r", search={"k": k})
-    requested = {tuple(call["indices"]) for call in task.log("r") if "indices" in call}
-    assert requested == {tuple(range(-1, k))}
-    assert len(read_rows(run, "pool/responses")) == 24 * (1 + k)
-
-
 @pytest.mark.parametrize(("keep", "index"), [(None, 1), ("first", 0), ("last", 3)])
 def test_evidence_keep_replaces_the_tasks_rule(
     task: LettersTask, keep: str | None, index: int
@@ -145,23 +136,3 @@ def test_deduplicate_drops_repeats(task: LettersTask) -> None:
     assert len(read_rows(dropped, "pool/problems")) == 24
     assert len({row["prompt"] for row in read_rows(dropped, "pool/problems")}) == 24
     assert "pool: 5 repeated problems dropped" in "\n".join(dropped.task["dropped"])
-
-
-def test_reports_dropped_problems_and_identical_samples(task: LettersTask) -> None:
-    task.write("pool", range(24), repeats=5)
-    run = task.run(
-        "r",
-        ["states", "select", "report"],
-        ("pool", "audit"),
-        search=K,
-        data={"deduplicate": True},
-        model={"args": {"alike": True}},
-    )
-    report = (run.path / "report/index.md").read_text("utf-8")
-    for split, count in (("pool", 24), ("audit", 21)):
-        warning = f"{split}: all 4 samples are the same on every one of {count} problems"
-        assert any(warning in recorded for recorded in list_warnings(run))
-        assert warning in report
-    note = "pool: 5 repeated problems dropped (deduplicate)"
-    assert note in run.task["dropped"]
-    assert note in report.replace("\\", "")

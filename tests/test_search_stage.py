@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from transformers import GenerationConfig
 
-from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.errors import GapftError
 from gapft_harness.engine import runner
 from gapft_harness.hooks.protocols import Job, Progress
 from gapft_harness.run_directory.directory import RunDirectory
@@ -54,18 +54,6 @@ def test_records_that_the_models_penalty_is_ignored(tmp_path: Path) -> None:
         (warning,) = [line for line in warnings if "generation_config" in line]
         assert warning.startswith(expected)
         assert "lm_eval --model hf apply the penalty" in warning
-
-
-def test_torn_pool_stops_the_audit(task: LettersTask) -> None:
-    run = task.run("r")
-    pool = task.folder / "tasks" / "pool.jsonl"
-    whole = pool.read_text()
-    pool.write_text("torn")
-    with pytest.raises(UserError, match=r"pool\.jsonl, line 1"):
-        run_search_stage(task.context(run))
-    pool.write_text(whole)
-    run_search_stage(task.context(run))
-    assert run.has("audit/responses.parquet")
 
 
 def test_missing_tables_are_an_error(task: LettersTask, monkeypatch: pytest.MonkeyPatch) -> None:

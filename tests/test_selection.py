@@ -7,40 +7,14 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.core.errors import PluginError, UserError
-from gapft_harness.core.records import Arm, Example
-from gapft_harness.hooks.registration import Registration, SelectorTraits
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Example
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory, list_arms
 from gapft_harness.run_directory.recorded import read_budgets
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.pipeline import STAGES
-from gapft_harness.stages.selection.choosing import (
-    run_selector,
-)
 from tests.kit.recording_run import LettersTask, write_letters_task
-from tests.pools import build_pool
-
-
-def register_selector(select: Any, **options: Any) -> Registration:
-    return Registration("selector", "mine", "mine.py", select, SelectorTraits(**options))
-
-
-@pytest.mark.parametrize(
-    ("select", "culprit"),
-    [
-        (lambda p, n, r: p.verified[: n + 1], "5"),
-        (lambda p, n, r: [p.solved[0]] * n, "G000"),
-        (lambda p, n, r: p.missed[:n], "U000"),
-    ],
-)
-def test_selector_that_breaks_its_contract_is_named(select: Any, culprit: str) -> None:
-    source = build_pool(6, 4, missed=6)
-    with pytest.raises(PluginError, match=culprit) as caught:
-        run_selector(select, register_selector(select), source, 4, Arm("mine", 13))
-    for name in ("'mine'", "mine.py", "register_selectors"):
-        assert name in str(caught.value)
-
 
 #: A verifier under which problems with the answers a and e are solved greedily, and a selector
 #: that takes the longest response that passed.

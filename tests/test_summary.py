@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
 from gapft_harness.cli.summary import print_summary
 from gapft_harness.report import write_report
-from gapft_harness.report.reading.failures import FailedResponse, Failures
 from gapft_harness.report.reading.inputs import ReportInputs
 from tests.report import planted
 
@@ -39,21 +37,3 @@ def test_first_screen_has_warnings_answer_and_every_condition(tmp_path: Path) ->
         assert [cell.strip() for cell in cells[1:]] == [
             cell.strip() for cell in row.strip("|").split("|")[1 : len(cells)]
         ]
-
-
-def test_failures_come_with_reasons_and_responses(tmp_path: Path) -> None:
-    example = FailedResponse("audit", "p1", -1, "fail", "no box", "so \x1b[2J it is\n" * 90, "7")
-    group = Failures("audit", 9, ((("fail", "no box"), 9),), (example,))
-    inputs = planted.build_inputs(("gapft",), sizes=(40, 35, 25))
-    text = read_summary(replace(inputs, failures=(group,)), tmp_path / "report")
-    assert "audit, p1, greedy decode: fail, no box: so" in text
-    assert "100.0%" in text
-    assert "\x1b" not in text
-    assert len(text.splitlines()) < 40
-
-
-def test_says_that_nothing_was_trained(tmp_path: Path) -> None:
-    inputs = planted.build_inputs((), sizes=(20, 0, 30), pool_states=(5, 0, 9))
-    text = read_summary(inputs, tmp_path / "report", 200)
-    assert "nothing to train on" in text
-    assert "G 20, S 0, U 30" in text
