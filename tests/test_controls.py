@@ -12,7 +12,6 @@ import pytest
 from numpy.typing import NDArray
 
 from gapft_harness.analysis.paired import flip_signs
-from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.core.streams import Stream
 from gapft_harness.experiments.controls.coverage import CoverageControl, FullPoolControl
@@ -21,7 +20,7 @@ from gapft_harness.experiments.controls.shared_core import SharedCore
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.bundled import list_bundled_recipes
 from gapft_harness.recipe.called_plugins import check_names
-from gapft_harness.recipe.reading import check_recipe, load_recipe
+from gapft_harness.recipe.reading import load_recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples
@@ -184,14 +183,6 @@ def test_rows_have_the_states_of_training_sets(
     assert {row["kept"] for row in tables["gold_labels_seeds"]} == {None, 0}
 
 
-def test_shared_core_is_kept_in_every_condition(finished_run: ChangingLetters) -> None:
-    all_, none, gold = (read_selection(finished_run, name) for name in CORE)
-    core = [e for e in all_ if e.state == "G"]
-    assert [e for e in gold if e.state == "G"] == core
-    assert {e.problem_id for e in none} == {e.problem_id for e in core}
-    assert len(none) == len(all_) == len(gold) > len(core) > 0
-
-
 def test_reports_unmatched_training_sets(finished_run: ChangingLetters, tmp_path: Path) -> None:
     """Put other sets in place of some: half of GapFT's slots, and none of the core."""
     run = tmp_path / "run"
@@ -211,67 +202,6 @@ def test_reports_unmatched_training_sets(finished_run: ChangingLetters, tmp_path
         ("gapft-seed13 and gold-seed13", "target strings"),
     ):
         assert any(all(word in fault for word in words) for fault in faults), (words, faults)
-
-
-@pytest.mark.parametrize(
-    ("conditions", "experiment", "expected"),
-    [
-        (["gapft"], "search_depth", "needs two conditions or more of the selector search_depth"),
-        ({"d": DEPTHS["depth_0"]}, "search_depth", "found: d"),
-        (["gapft"], "gold_labels", "needs a condition of the selector gapft and one of gold_labe"),
-        (GOLD, "gold_labels", "found: none"),
-        (["gapft"], "randomized_inclusion", "needs two conditions or more of the selector rand"),
-        (
-            {**DEPTHS, "d9": {"selector": "search_depth", "params": {"k": 9}}},
-            "search_depth", r"'conditions\.d9\.params\.k': 9.*search\.k, 8",
-        ),
-        (["gapft"], "shared_core", "needs two conditions or more of the selectors core_depth"),
-        (
-            {**CORE, "core_2": {**CORE["core_2"], "params": {"k": 9}}},
-            "shared_core", r"'conditions\.core_2\.params\.k': 9.*search\.k, 8",
-        ),
-        (CORE, "shared_core", "'core_gold' needs the targets of a search with all 8 samples; add"),
-        (
-            {**DEPTHS, "more": {"selector": "search_depth", "params": {"k": 1}, "n": 9}},
-            "search_depth", r"the same n in .*depth_0 recovered, .*9",
-        ),
-        (
-            {**SHARES, "w": {"selector": "randomized_inclusion", "params": {"share": 0.2}}},
-            "randomized_inclusion", r"parameter within in .*none 1, w 4, half 1, all 1",
-        ),
-    ],
-)  # fmt: skip
-def test_rejects_recipe_without_the_control(
-    conditions: Any, experiment: str, expected: str
-) -> None:
-    content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
-    recipe = check_recipe(
-        {**content, "conditions": conditions, "experiments": {experiment: {}}}, "test"
-    )
-    with pytest.raises(UserError, match=expected):
-        load_experiments(recipe, load_plugins())
-
-
-def test_replicates_are_not_control_steps() -> None:
-    content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
-    again = {
-        f"{name}_again": {**settings, "replicate": 1}
-        for name, settings in {**DEPTHS, **GOLD}.items()
-    }
-    asked_for = {"search_depth": {}, "gold_labels": {}}
-    steps = []
-    for conditions in ({**DEPTHS, **GOLD}, {**again, **DEPTHS, **GOLD}):
-        recipe = check_recipe(
-            {**content, "conditions": {"gapft": {}, **conditions}, "experiments": asked_for}, "test"
-        )
-        steps.append(
-            [
-                experiment.conditions(recipe)
-                for experiment in load_experiments(recipe, load_plugins())
-            ]
-        )
-    assert steps[0] == steps[1]
-    assert steps[0] == [["gapft", "gold"], ["depth_0", "depth_1", "depth_2"]]
 
 
 OF_LLAMA = {f"controls/llama-{task}": f"paper/llama-{task}" for task in ("logiqa", "reclor")}

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.core.errors import UserError
 from gapft_harness.experiments.diversity import DiversityPart
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.bundled import list_bundled_recipes
-from gapft_harness.recipe.reading import check_recipe, load_recipe
+from gapft_harness.recipe.reading import load_recipe
 from gapft_harness.stages.experiment.loading import load_experiments
 from gapft_harness.training.plan import count_steps
 from tests.kit.part_tables import read_tables
@@ -82,47 +81,6 @@ def test_sets_are_matched_by_strata(run: Path, tables: dict[str, list[dict[str, 
     new = {name: row["problems_not_gapfts"] for name, row in rows.items()}
     assert [new[name] for name in ("gapft", "solved", "half", "drawn", "near")] == [0, 8, 0, 0, 0]
     assert 0 < new["uniform"] < 8
-
-
-def test_rows_are_compared_with_source_gapft_and_uniform(
-    tables: dict[str, list[dict[str, Any]]],
-) -> None:
-    rows = {row["condition"]: row for row in tables["matched_diversity"]}
-    source = rows["gapft"]["pass_at_1"] - rows["gapft"]["minus_source"]
-    for name, row in rows.items():
-        references = {
-            "source": source,
-            **{other: rows[other]["pass_at_1"] for other in ("gapft", "uniform")},
-        }
-        for other, rate in references.items():
-            if name == other:
-                assert row[f"minus_{other}"] is None
-                continue
-            assert row[f"minus_{other}"] == pytest.approx(row["pass_at_1"] - rate)
-            assert row[f"minus_{other}_low"] <= row[f"minus_{other}"] <= row[f"minus_{other}_high"]
-
-
-@pytest.mark.parametrize(
-    ("keys", "expected"),
-    [
-        ({"conditions": ["gapft"]}, "needs a condition of the selector gapft and one or more of"),
-        ({"conditions": {"solved": MATCHED["solved"]}}, "found: solved"),
-        ({"budget": {"n": 8}}, "budget.token_tolerance"),
-        (
-            {"conditions": {**MATCHED, "half": {**MATCHED["half"], "n": 4}}},
-            "the same n in .*half 4",
-        ),
-        (
-            {"conditions": {**MATCHED, "half": {"selector": "repeated", "params": {"times": 2}}}},
-            r"the same fields in by in .*solved \['answer'\].*half \[\]",
-        ),
-    ],
-)
-def test_rejects_recipes_without_matched_control(keys: dict[str, Any], expected: str) -> None:
-    content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
-    recipe_keys = {**KEYS, "experiments": {"matched_diversity": {}}, **keys}
-    with pytest.raises(UserError, match=expected):
-        load_experiments(check_recipe({**content, **recipe_keys}, "test"), load_plugins())
 
 
 def test_paper_recipe_matches_table_6() -> None:

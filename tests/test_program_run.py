@@ -14,26 +14,17 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from gapft_harness.core.errors import UserError
-from gapft_harness.engine.planner import StrictPlanner
-from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.evidence import read_evidence
 from gapft_harness.run_directory.recorded import read_judges
-from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.sandbox import probe_tiers
 from gapft_harness.stages.context import Context
-from gapft_harness.stages.experiment import View
 from gapft_harness.stages.pipeline import run_stages
-from gapft_harness.stages.selection.choosing import build_example
-from gapft_harness.stages.steps import list_search_steps
 from gapft_harness.stages.verify.run import verify
 from tests.kit.local_tasks import build_task
 from tests.kit.recording_run import InProcessExecutor
 from tests.kit.tampering import forge_record_key
 from tests.kit.tiny_models import write_byte_llama
-from tests.pools import list_pool_tables
 
 _TASK = build_task(
     "times",
@@ -67,16 +58,10 @@ def build_responses() -> list[dict[str, Any]]:
     """Build each problem's attempts: the greedy episode and two samples."""
     episodes = {
         "2": [[correct_program(2)], [WRONG, WRONG, WRONG], [WRONG, WRONG, WRONG]],
-        "3": [[WRONG, correct_program(3)], [WRONG, WRONG, WRONG], [public_only_program(3)]],
         "4": [
             [public_only_program(4)],
             [WRONG, WRONG, correct_program(4)],
             [WRONG, correct_program(4, "  # four")],
-        ],
-        "5": [
-            [WRONG, WRONG, public_only_program(5)],
-            [public_only_program(5)],
-            [WRONG, public_only_program(5)],
         ],
     }
     return [
@@ -104,9 +89,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "public": 1,
         }
         for verb in ("Read", "Take")
-        for f in (2, 3, 4, 5)
+        for f in (2, 4)
     ]
-    for split, of_split in (("pool", problems[:4]), ("audit", problems[4:])):
+    for split, of_split in (("pool", problems[:2]), ("audit", problems[2:])):
         (folder_path / f"{split}.jsonl").write_text("".join(json.dumps(p) + "\n" for p in of_split))
     write_byte_llama(folder_path / "model")
     recorded = [
@@ -156,40 +141,8 @@ def run(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     return search(folder, tmp_path_factory.mktemp("run") / "r", ["states", "select"])
 
 
-def read_outcomes(run: RunDirectory) -> dict[str, list[tuple[int, bool]]]:
-    """Return, by problem, the attempts used and V for the greedy episode and each sample."""
-    return {
-        name.partition("-")[0]: [(len(j.response.attempts) + 1, j.verdict.passed) for j in judged]
-        for name, judged in read_judged(run.path / "pool/responses.parquet")
-    }
-
-
-def test_episodes_end_at_public_pass_with_full_verdicts(
-    run: RunDirectory,
-) -> None:
-    assert read_outcomes(run) == {
-        "2": [(1, True), (3, False), (3, False)],
-        "3": [(2, True), (3, False), (1, False)],
-        "4": [(1, False), (3, True), (2, True)],
-        "5": [(3, False), (1, False), (2, False)],
-    }
-    states = pq.read_table(run.path / "states/pool.parquet").to_pylist()
-    kept_by_problem = {
-        s["problem_id"].partition("-")[0]: (s["state"], s["kept_index"]) for s in states
-    }
-    # Sample 0 of problem 4 is the shorter of its two successful final turns.
-    assert kept_by_problem == {"2": ("G", -1), "3": ("G", -1), "4": ("S", 0), "5": ("U", None)}
-
-
-def test_single_attempts_give_other_states(folder: Path, tmp_path: Path) -> None:
-    single = search(folder, tmp_path / "r", episode={"attempts": 1})
-    assert {attempts for row in read_outcomes(single).values() for attempts, _ in row} == {1}
-    assert [v for _, v in read_outcomes(single)["3"]] == [False, False, False]
-    assert single.task["episode"] == {"attempts": 1, "executions": 3}
-
-
-def test_programs_judged_by_other_rules_are_not_used(folder: Path, tmp_path: Path) -> None:
-    """The rules are in the key, so the same command judges again."""
+def test_programs_judged_by_other_rules_are_a_difference(folder: Path, tmp_path: Path) -> None:
+    """The rules are in the key of the verdicts."""
     run = search(folder, tmp_path / "r")
     rules = {"edition": 4, "prelude": "none"}
     assert [judge["rules"] for judge in read_judges(run).values()] == [rules, rules]
@@ -197,10 +150,8 @@ def test_programs_judged_by_other_rules_are_not_used(folder: Path, tmp_path: Pat
     assert verify(run.path).differences == []
     for split in ("pool", "audit"):
         forge_record_key(run.path, split, ("settings", "verifier", "rules"), earlier)
-    (_, line) = verify(run.path).differences
-    assert "audit: settings.verifier.rules.edition is 3" in line
-    with pytest.raises(UserError, match=r"pool: .*verifier\.rules\.edition 3 → 4"):
-        StrictPlanner(run.outputs)(list_search_steps(View(run, load_plugins(), [])))
+    for split, line in zip(("pool", "audit"), verify(run.path).differences, strict=True):
+        assert f"{split}: settings.verifier.rules.edition is 3" in line
 
 
 def test_training_uses_conversation_or_problem_alone(
@@ -221,16 +172,6 @@ def test_training_uses_conversation_or_problem_alone(
         prompt,
         correct_program(4),
     )
-
-
-def test_solved_problem_replays_its_conversation(run: RunDirectory) -> None:
-    prompts = {
-        evidence.problem_id.partition("-")[0]: decode_ids(build_example(evidence).prompt_ids)
-        for evidence in read_evidence(*list_pool_tables(run.path))
-        if evidence.state == "G"
-    }
-    assert prompts["2"] == "Read a number and print 2 times it.\n"
-    assert "failed public test 1 of 1" in prompts["3"]
 
 
 def decode_ids(ids: Sequence[int]) -> str:

@@ -79,28 +79,6 @@ def test_fenced_program_is_returned_unchanged(program, before, label, marks):
     assert last_program(f"{text}{fence}{label}\n{source}{fence}\nThat is it.") == source
 
 
-@given(st.text(st.sampled_from("`~ \npython")))
-def test_answer_is_part_of_the_text(text):
-    program = last_program(text) or ""
-    assert program.replace(" ", "").rstrip("\n") in text.replace(" ", "")
-
-
-marks = st.text(st.sampled_from("`~ x\t"), max_size=12)
-
-
-@given(marks)
-def test_recognizes_markdown_fences(line):
-    """Compare the fence pattern with a character-by-character reading of its definition."""
-    bare = line.lstrip(" \t")
-    run = len(bare) - len(bare.lstrip(bare[:1])) if bare else 0
-    opens = bare[:1] in ("`", "~") and run >= 3 and "`" not in bare[run:]
-    program = last_program(f"{line}\nprint(1)")
-    label = bare[run:].strip().strip("{}.").split()[:1]
-    assert (program == "") == (
-        opens and not label
-    )  # a fence that is never closed: an empty program
-
-
 GOLD = {
     "kind": "stdin",
     "function": None,
@@ -145,11 +123,6 @@ def test_malformed_gold_is_named(change, named):
     with pytest.raises(UserError, match="the gold of a programming problem") as caught:
         read_suite({**GOLD, **change})
     assert named in str(caught.value)
-
-
-def test_rejects_golds_that_are_not_objects():
-    with pytest.raises(UserError, match="found 'B'"):
-        read_suite("B")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +13,6 @@ from gapft_harness.core.records import Verdict
 from gapft_harness.verification.reasons import (
     Reasons,
     classify_reason,
-    needs_explanation,
     rank_kinds,
 )
 from tests.kit.command import succeed
@@ -39,33 +37,6 @@ def test_counts_each_failed_verdict_once(
     assert reasons.kinds == Counter(classify_reason(v) for v in verdicts if not v.passed)
     counts = [count for _, count in rank_kinds(reasons.kinds)]
     assert counts == sorted(counts, reverse=True)
-
-
-@pytest.mark.parametrize(
-    ("counts", "warned", "is_telling"),
-    [
-        ({"pass": 90, "fail": 10}, "", False),
-        ({"pass": 91, "error": 9}, "", False),
-        ({"pass": 90, "error": 10}, "10 of 100 responses could not be judged", False),
-        (
-            {"pass": 90, "error": 5, "timeout": 5},
-            "could not be judged (5 errors",
-            False,
-        ),
-        ({"pass": 1, "fail": 99}, "", False),
-        ({"pass": 50, "timeout": 50}, "50 of 100 responses could not be judged", True),
-        ({"fail": 100}, "none of 100 responses passed; most common: no box (100)", True),
-        ({"error": 100}, "none of 100 responses passed; 100 of 100 responses could not", True),
-        ({}, "", False),
-    ],
-)
-def test_warns_when_nothing_passes_or_is_judged(
-    counts: dict[str, int], warned: str, is_telling: bool
-) -> None:
-    reasons = count_reasons([Verdict(s, "no box") for s, n in counts.items() for _ in range(n)])  # type: ignore[arg-type]
-    assert warned in reasons.describe_failures()
-    assert bool(reasons.describe_failures()) == bool(warned)
-    assert needs_explanation(counts) == is_telling
 
 
 HOSTILE = '''

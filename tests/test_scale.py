@@ -14,9 +14,6 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.recorded import list_warnings
-from gapft_harness.stages.pipeline import run_stages
-from gapft_harness.stages.verify.run import verify
 from gapft_harness.study.driver import run_study
 from gapft_harness.study.recipe import read_study
 from gapft_harness.study.verify import verify_study
@@ -25,12 +22,10 @@ from tests.kit.scaled_letters import (
     CALIBRATION,
     LOSSES,
     PLUGIN,
-    SCALED,
     ScaledLetters,
     write_task,
 )
 
-SPLITS = ("pool", "audit", "calibration")
 AUDIT = 60
 
 
@@ -98,29 +93,6 @@ def test_every_arm_chooses_by_the_rule(run: RunDirectory, planted: dict[str, Any
         ]
 
 
-def test_decodes_only_missing_scales(
-    task: ScaledLetters, run: RunDirectory, planted: dict[str, Any]
-) -> None:
-    """Decode 0.75 for every arm, and the chosen scale where it is neither 0 nor 1."""
-    expected = {
-        *(("scaled", arm.name, 0.75) for arm in all_arms()),
-        ("scaled", "uniform-seed13", 0.25),
-    }
-    audited = set(read_ids(run, "audit"))
-    decoded = {
-        ("scaled", arm, scale)
-        for arm, scale, _, problems in task.log("scaled")
-        if arm and scale < 1 and set(problems) <= audited
-    }
-    assert decoded == expected
-    for _, name, scale in expected:
-        arm = next(arm for arm in all_arms() if arm.name == name)
-        rows = pq.read_table(run.file(layout.scaled_decisions_path(arm, scale))).to_pylist()
-        assert {r["problem_id"]: r["status"] == "pass" for r in rows} == {
-            i: planted["right"](name, scale, i) for i in audited
-        }
-
-
 def test_reports_choices_and_their_effects(run: RunDirectory, planted: dict[str, Any]) -> None:
     results = json.loads((run.path / "report/results.json").read_text("utf-8"))
     audited = read_ids(run, "audit")
@@ -156,36 +128,6 @@ def test_reports_choices_and_their_effects(run: RunDirectory, planted: dict[str,
             assert entry[f"against_{what}_low"] <= mean <= entry[f"against_{what}_high"]
     assert len(results["scaling_bounds"]) == 4 * len(SCALES)
     assert "## Adapter scaling" in (run.path / "report/index.md").read_text("utf-8")
-
-
-def test_scales_to_zero_without_solved_calibration_problems(
-    task: ScaledLetters,
-) -> None:
-    run = task.scale("hopeless", (), model={"backend": "by_scale", "args": {"hopeless": True}})
-    warnings = list_warnings(run)
-    [nothing] = [w for w in warnings if w.startswith("calibration: ")]
-    [warning] = [w for w in warnings if w.startswith("experiment scaling: ")]
-    assert "responses passed" in nothing
-    assert "solves 0 calibration problems, too few for any scale above 0" in warning
-    assert "upper bound is 100.0%" in warning
-    run_stages(task.context(run, SPLITS), SCALED, lambda stage: None)  # type: ignore[arg-type]
-    for arm in all_arms():
-        content = read_choice(run, arm)
-        assert (content["scale"], content["solved"]) == (0.0, 0)
-        assert [scale_facts["upper_bound"] for scale_facts in content["scales"]] == [1.0] * 4
-        assert [scale_facts["rho_G"] for scale_facts in content["scales"]] == [None] * 4
-    results = json.loads((run.path / "report/results.json").read_text("utf-8"))
-    for entry in results["scaling_environments"]:
-        assert (entry["checkpoints"], entry["scale_0"], entry["against_source"]) == (2, 2, 0)
-
-
-def test_verifies_plugin_adapters_as_far_as_recorded(
-    task: ScaledLetters, run: RunDirectory
-) -> None:
-    result = verify(run.path, task.plugins)
-    assert result.differences == []
-    [unverified] = [line for line in result.checked if "of trainer 'ones'" in line]
-    assert unverified.endswith("not verified")
 
 
 def run_scaled_study(folder: Path, **cells: RunDirectory) -> dict[str, Any]:
@@ -226,15 +168,6 @@ def test_study_pools_scaled_cells(task: ScaledLetters, run: RunDirectory, tmp_pa
     again = run_scaled_study(tmp_path / "again", B=other, A=run)
     for table in ("scaling_environments", "scaling", "scaling_bounds"):
         assert again[table] == pooled[table]
-
-
-def test_study_rejects_different_scaling_rules(
-    task: ScaledLetters, run: RunDirectory, tmp_path: Path
-) -> None:
-    scaling = {"scaling": {"calibration": CALIBRATION, "tolerance": 0.08}}
-    strict = task.scale("strict", (), experiments=scaling)
-    with pytest.raises(UserError, match=r"experiments\.scaling\.tolerance 0\.1 → 0\.08"):
-        run_scaled_study(tmp_path / "study", A=run, B=strict)
 
 
 def test_state_experiments_use_scaled_adapters(tmp_path: Path) -> None:

@@ -15,13 +15,11 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.identities import extract_content_hash
 from gapft_harness.core.records import Problem
 from gapft_harness.core.streams import derive_key
-from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.lm_eval_bridge.discovery import load_task
-from gapft_harness.recipe.called_plugins import check_names
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.stages.search.disjoint import key_by_prompt, require_disjoint
-from gapft_harness.stages.search.splits import divide_pool, read_split, read_splits, sort_by_hash
+from gapft_harness.stages.search.splits import divide_pool, read_splits, sort_by_hash
 
 TASK = """
 task: letters
@@ -171,28 +169,6 @@ def copy_problem(problem: Problem, how: str) -> Problem:
     }[how]
 
 
-@pytest.mark.parametrize("limit", [None, 10])
-def test_pool_loses_calibration_problems(folder: Path, limit: int | None) -> None:
-    calibrated_recipe = build_recipe(7, pool_limit=limit)
-    calibration, pool = (
-        list_ids(read_problems(folder, calibrated_recipe, split))
-        for split in ("calibration", "pool")
-    )
-    assert len(calibration) == 7
-    assert len(pool) == (limit or 23)
-    assert calibration.isdisjoint(pool)
-    assert calibration | pool <= list_ids(read_problems(folder, build_recipe(), "pool"))
-    assert list_ids(read_problems(folder, build_recipe(7), "calibration")) == calibration
-
-
-def test_reports_removed_problems(folder: Path) -> None:
-    pool_split = read_split(load_task("letters", [folder]), build_recipe(7), "pool")
-    assert pool_split.dropped == (
-        "pool: 7 problems moved to the calibration split (experiments.scaling.calibration)",
-    )
-    assert read_split(load_task("letters", [folder]), build_recipe(7), "calibration").dropped == ()
-
-
 def test_validation_split_can_calibrate(folder: Path) -> None:
     calibrated_recipe = build_recipe("validation")
     assert {p.prompt for p in read_problems(folder, calibrated_recipe, "calibration")} == {
@@ -214,57 +190,6 @@ def test_overlapping_training_split_can_calibrate(folder: Path, split: str) -> N
         "calibration": {p.prompt for p in sort_by_hash(whole)[-13:-6]},
     }
     assert prompts == expected[split]
-
-
-@pytest.mark.parametrize(("size", "left"), [(14, 0), (15, 15), (20, 10)])
-def test_calibration_that_halves_the_pool_warns(folder: Path, size: int, left: int) -> None:
-    task = load_task("letters", [folder])
-    warnings = read_split(task, build_recipe(size), "pool").warnings
-    assert [
-        f"{size} leaves {left} of 30 training problems in the pool" in line for line in warnings
-    ] == ([True] if left else [])
-    assert read_split(task, build_recipe(size), "calibration").warnings == ()
-
-
-@pytest.mark.parametrize(
-    ("calibration", "line", "described", "instead"),
-    [
-        (7, "", "7 of the 30 .* are calibration", ", or calibrate on its validation split"),
-        (7, "fewshot_split: train\n", "7 of the 30 .* are calibration", "its validation split"),
-        (7, "fewshot_config: {split: train}\n", "7 of the 30 .* are calibration", ""),
-        ("validation", "fewshot_split: dev\n", "8 of the 8 .* are calibration", "training split"),
-        (None, "fewshot_split: test\n", "10 of the 10 .* are audit", ""),
-        ("validation", "fewshot_split: test\n", "10 of the 10 .* are audit", ""),
-    ],
-)
-def test_rejects_few_shot_examples_from_evaluation_splits(
-    folder: Path, calibration: object, line: str, described: str, instead: str
-) -> None:
-    (folder / "letters.yaml").write_text(TASK + "num_fewshot: 2\n" + line)
-    expected = (
-        rf"task letters: num_fewshot is 2, and {described}.*fewshot_split.*num_few.*{instead}"
-    )
-    with pytest.raises(UserError, match=expected):
-        read_problems(folder, build_recipe(calibration), "pool")
-
-
-@pytest.mark.parametrize(
-    ("calibration", "lines"),
-    [
-        (7, "num_fewshot: 2\nfewshot_split: dev\n"),
-        (7, "num_fewshot: 0\nfewshot_split: train\n"),
-        ("validation", "num_fewshot: 2\n"),
-        (None, "num_fewshot: 2\n"),
-    ],
-)
-def test_allows_few_shot_examples_from_other_splits(
-    folder: Path, calibration: object, lines: str
-) -> None:
-    (folder / "letters.yaml").write_text(TASK + lines)
-    shots = 2 * ("2" in lines)
-    for split in ("pool", "audit"):
-        for problem in read_problems(folder, build_recipe(calibration), split):
-            assert problem.prompt.count("\n\n") == shots
 
 
 def test_finds_audit_question_among_few_shot_examples(folder: Path) -> None:
@@ -294,23 +219,26 @@ def test_rejects_validation_split_with_shared_content(folder: Path, shared: str)
 
 
 @pytest.mark.parametrize(
-    ("line", "why"),
+    ("calibration", "lines", "is_refused"),
     [
-        ("validation_split: dev\n", "expected both keys test_split"),
-        ("test_split: test\n", "expected both keys test_split"),
+        (7, "", True),
+        (7, "fewshot_split: train\n", True),
+        (7, "fewshot_config: {split: train}\n", True),
+        ("validation", "fewshot_split: dev\n", True),
+        (None, "fewshot_split: test\n", True),
+        (7, "fewshot_split: dev\n", False),
+        ("validation", "", False),
+        (None, "", False),
     ],
 )
-def test_names_task_without_spare_split(folder: Path, line: str, why: str) -> None:
-    (folder / "letters.yaml").write_text(TASK.replace(line, ""))
-    with pytest.raises(UserError, match=why):
-        read_problems(folder, build_recipe("validation"), "audit")
-
-
-def test_rejects_scaling_of_recorded_responses() -> None:
-    model = {"backend": "recorded", "args": {"pretrained": "m"}}
-    content = {"name": "r", "data": {"task": "t"}, "model": model}
-    scaling = {"experiments": {"scaling": {"calibration": 5}}}
-    recipe = check_recipe(content | scaling, "test")
-    with pytest.raises(UserError, match=r"'experiments\.scaling': needs a backend that generates"):
-        check_names(recipe, load_plugins())
-    check_names(recipe, load_plugins(), ["report"])
+def test_few_shot_examples_come_from_no_evaluated_split(
+    folder: Path, calibration: object, lines: str, is_refused: bool
+) -> None:
+    (folder / "letters.yaml").write_text(f"{TASK}num_fewshot: 2\n{lines}")
+    for split in ("pool", "audit"):
+        if is_refused:
+            with pytest.raises(UserError, match="num_fewshot"):
+                read_problems(folder, build_recipe(calibration), split)
+            continue
+        for problem in read_problems(folder, build_recipe(calibration), split):
+            assert problem.prompt.count("\n\n") == 2

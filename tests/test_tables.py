@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +11,6 @@ from gapft_harness.core.records import (
     GREEDY,
     STATUSES,
     Attempt,
-    Example,
     Response,
     Verdict,
 )
@@ -21,10 +18,8 @@ from gapft_harness.run_directory.parquet import Values, write_batches
 from gapft_harness.run_directory.tables import (
     JudgedResponse,
     build_response_row,
-    read_examples,
     read_judged,
     response_schema,
-    write_examples,
 )
 
 words = st.text(max_size=5)
@@ -65,17 +60,3 @@ def test_responses_survive_a_round_trip(
     write_batches(path, response_schema(), [build_rows(responses)])
     read_responses = [response for _, of_problem in read_judged(path) for response in of_problem]
     assert read_responses == responses
-
-
-def test_selection_is_read_in_its_order(tmp_path: Path) -> None:
-    path = tmp_path / "selection.parquet"
-    examples = [
-        Example("b", "S", (1, 2), (3,), 4, 4),
-        Example("a", "G", (1,), (2, 3), GREEDY, None, ended=False),
-    ]
-    write_examples(path, examples)
-    assert read_examples(path) == examples
-    assert pq.read_schema(path).names == [
-        "problem_id", "state", "response_index", "first_success", "prompt_ids", "response_ids",
-        "ended", "origin",
-    ]  # fmt: skip
