@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Decoding, Gold, Problem, Verdict
 from gapft_harness.hooks.judge import Judge
 from gapft_harness.hooks.protocols import SamplerSettings, SearchedPool, TaskVerifier
@@ -19,7 +18,7 @@ from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
 from gapft_harness.plugins.trainers.lora import lora
 from gapft_harness.training.model import load_end_token
-from tests.chat_models import CHATML, KINDS, set_generation_ends, write_chat_model
+from tests.chat_models import CHATML, KINDS, write_chat_model
 from tests.kit.tiny_models import CHAT_TEMPLATE
 from tests.training.examples import examples, job
 
@@ -45,24 +44,6 @@ def test_training_and_generation_share_the_turn_end(tmp_path: Path, kind: str) -
     assert end_token.id in Retokenizer(sampler_settings(folder, chat_template=True)).special_ids([])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_ends_with_eos_without_a_template(tmp_path: Path, kind: str) -> None:
-    folder = write_chat_model(tmp_path / "model", kind)
-    eos = KINDS[kind][2]
-    assert load_end_token({"pretrained": str(folder)}, chat_template=False).text == eos
-    ends = HfSampler(sampler_settings(folder), None).describe()["end_ids"]
-    assert set(ends) == {find_token_id(folder, token) for token in (eos, *KINDS[kind][3])}
-
-
-def test_generation_config_overrides_unlisted_tokenizer_end(
-    tmp_path: Path,
-) -> None:
-    folder = write_chat_model(tmp_path / "model", "ChatML on a base tokenizer")
-    end = find_token_id(folder, "<|im_end|>")
-    set_generation_ends(folder, [end, 2])
-    assert load_end_token({"pretrained": str(folder)}, chat_template=False).id == end
-
-
 @pytest.mark.parametrize("template", [CHAT_TEMPLATE, CHATML.replace("<|im_end|>", "")])
 def test_template_ending_in_whitespace_keeps_eos(tmp_path: Path, template: str) -> None:
     folder = write_chat_model(tmp_path / "model", "Gemma", template)
@@ -85,35 +66,6 @@ def test_adapter_records_and_learns_its_end_token(tmp_path: Path, kind: str) -> 
         assert written["end_id"] == facts["end_id"]
         losses[chat] = facts["first_loss"]
     assert losses[True] != losses[False]
-
-
-BAD: dict[str, tuple[str, str]] = {
-    "raises": ("{{ raise_exception('no such role') }}", "no such role"),
-    "is not a template": ("{% if %}", "cannot render"),
-    "adds a number": ("{{ messages[0]['content'] + 1 }}", "cannot render"),
-    "leaves the answer out": ("{{ messages[0]['content'] }}", "omits"),
-    "ends with a text": (CHATML.replace("<|im_end|>", " ###END### "), "###END###"),
-}
-
-
-@pytest.mark.parametrize("fault", BAD)
-def test_template_without_known_end_names_its_key(tmp_path: Path, fault: str) -> None:
-    template, key = BAD[fault]
-    folder = write_chat_model(tmp_path / "model", "Gemma", template)
-    with pytest.raises(UserError) as refused:
-        load_end_token({"pretrained": str(folder)}, chat_template=True)
-    assert "model.chat_template" in str(refused.value)
-    assert key in str(refused.value)
-
-
-def test_rejects_examples_with_unknown_ids(tmp_path: Path) -> None:
-    folder = write_chat_model(tmp_path / "model", "Gemma")
-
-    (first, *others) = examples(3)
-    bad = replace(first, response_ids=(5, 263))
-    with pytest.raises(UserError, match=r"problem p0: .*263.*vocabulary"):
-        lora(job(folder, tmp_path / "a", [bad, *others]))
-    assert not (tmp_path / "a").exists()
 
 
 class EverySecond:

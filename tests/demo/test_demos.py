@@ -20,7 +20,6 @@ from demo_policies import arithmetic, pretrain, programs
 from demo_policies.problems import Demo, Split
 from demo_policies.problems import main as write_tasks
 from demo_policies.programs import build_constant, build_unfinished, build_whole, write_feedback
-from demo_policies.steps import ENDINGS, STEPS, Step, evaluate, program
 from gapft_harness.demo import find_code_policy, find_policy
 from gapft_harness.plugins.verifiers.program_tests import ProgramTests
 from gapft_harness.sandbox import Program, Sandbox, Test
@@ -170,26 +169,6 @@ def extract_program(response: str) -> Program:
     return Program(program_text)
 
 
-def test_step_meanings_match_their_code(sandbox: Sandbox) -> None:
-    inputs = {"line": [[3, 14, 0, 25, 14, 8], [40, 1, 7]], "pair": [[13, 40], [40, 13], [6, 6]]}
-    items = []
-    for family, kinds in STEPS.items():
-        for kind in kinds:
-            numbers = (kind.numbers[0], kind.numbers[-1]) if kind.numbers else (0,)
-            for number in numbers:
-                for ending in ENDINGS[family]:
-                    steps = (Step(kind, number),)
-                    tests = [
-                        Test(" ".join(map(str, values)), str(evaluate(steps, ending, values)))
-                        for values in inputs[family]
-                    ]
-                    items.append((Program(program(family, steps, ending)), tests))
-    results = sandbox.judge(items)
-    assert [(i[0].source, r.verdict) for i, r in zip(items, results, strict=True)] == [
-        (i[0].source, "accepted") for i in items
-    ]
-
-
 def test_tests_accept_whole_and_reject_lazy_programs(sandbox: Sandbox) -> None:
     chosen = programs.DEMO.generate("tuning", 24, 3)
     lazy = [(problem, build_unfinished(problem)) for problem in chosen]
@@ -271,20 +250,6 @@ def test_folder_is_small_float32_and_standard(bundled: Bundled, shipped_tokenize
     assert len(shipped_tokenizer) == model.config.vocab_size
 
 
-@settings(max_examples=200, deadline=None)
-@given(data=st.data())
-def test_decoding_restores_ascii_text(
-    bundled: Bundled, shipped_tokenizer: Any, data: st.DataObject
-) -> None:
-    parts = st.one_of(
-        st.characters(min_codepoint=32, max_codepoint=126),
-        st.sampled_from([*bundled.policy.phrases, "07", "78", "100", "\n"]),
-    )
-    text = data.draw(st.lists(parts).map("".join))
-    assert shipped_tokenizer.decode(shipped_tokenizer.encode(text)) == text
-    assert shipped_tokenizer.unk_token_id in shipped_tokenizer.encode(f"{text}×")
-
-
 def test_shipped_tokenizer_equals_built_one(bundled: Bundled, tmp_path: Path) -> None:
     bundled.policy.build_tokenizer().save_pretrained(tmp_path)
     shipped, built = (
@@ -311,32 +276,3 @@ def test_pretraining_is_deterministic_and_saved(bundled: Bundled, tmp_path: Path
     assert all(torch.equal(logits[0], other) for other in logits[1:])
     untrained = pretrain.build_model(tokenizer, seed=7)(inputs).logits
     assert not torch.equal(logits[0], untrained)
-
-
-def test_labels_cover_only_response_and_end() -> None:
-    tokenizer = pretrain.POLICIES["demo"].build_tokenizer()
-    examples = [("Find 2 +3.", r"\boxed{5}"), ("Solve 40 -1 -1 -1.", "39")]
-    batch = pretrain.collate(examples, tokenizer)
-    for row, (prompt, response) in enumerate(examples):
-        learnt = batch["labels"][row][batch["labels"][row] != pretrain.IGNORED_LABEL]
-        assert tokenizer.decode(learnt) == f"{response}</s>"
-        visible = batch["input_ids"][row][batch["attention_mask"][row] == 1]
-        assert tokenizer.decode(visible) == f"{prompt}{response}</s>"
-
-
-@pytest.mark.parametrize("width", [26, 32, 64])
-def test_widened_model_gives_the_same_logits(width: int) -> None:
-    model = pretrain.build_model(pretrain.POLICIES["demo"].build_tokenizer(), seed=3).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            # At random, logits of different tokens are nearly equal.
-            parameter.mul_(8)
-    ids = torch.randint(3, 202, (4, 60), generator=torch.Generator().manual_seed(1))
-    wide = pretrain.widen_heads(model, width)
-    assert wide.config.head_dim == width
-    with torch.inference_mode():
-        expected, logits = model(ids).logits, wide(ids).logits
-    assert expected.std() > 1
-    # Only rounding differs: float32 has seven digits.
-    assert torch.allclose(expected, logits, atol=1e-4 * float(expected.abs().max()))
-    assert torch.equal(expected.argmax(-1), logits.argmax(-1))

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from datasets import load_dataset
 
-from gapft_harness.core.errors import UserError
 from gapft_harness.exporting.kinds import export
 from gapft_harness.interactive.runs import Run
 from gapft_harness.run_directory.directory import RunDirectory
@@ -47,10 +46,3 @@ def test_dataset_holds_recorded_responses(run: RunDirectory, tmp_path: Path) -> 
             for key in ("problem_id", "index", "text", "reason", "answer", "finish_reason"):
                 assert row[key] == recorded[key]
         assert json.loads(rows[0]["gold"]) in "aeiou"
-
-
-def test_rejects_run_without_states(tmp_path: Path) -> None:
-    run = write_letters_task(tmp_path).run("run", [], ("pool", "audit"), **KEYS)
-    with pytest.raises(UserError, match=r"states/pool\.parquet"):
-        export(run, "dataset", tmp_path / "out")
-    assert not (tmp_path / "out").exists()

@@ -11,12 +11,10 @@ from typing import Any
 import pytest
 import yaml
 from datasets import load_dataset
-from transformers import AutoTokenizer
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.exporting.kinds import export
-from gapft_harness.exporting.training_sets import TemplateCheck
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import (
@@ -128,51 +126,17 @@ def test_exports_few_shot_turns(run: RunDirectory, tmp_path: Path) -> None:
     ]
 
 
-def give_template(run: RunDirectory, folder: Path, template: str) -> RunDirectory:
-    """Copy the run with a model whose chat template renders its conversations."""
-    tokenizer = write_byte_llama(folder / "model", chat_template=template)
-    model = run.recipe.model.model_copy(
-        update={"chat_template": True, "args": {"pretrained": str(tokenizer)}}
-    )
-    return copy_run(run, folder / "run", model=model)
-
-
 def test_rejects_template_that_opens_a_thought(run: RunDirectory, tmp_path: Path) -> None:
     """Its prompts end in ``<think>``, which it does not write before an answer in a chat."""
     opening = CHAT_TEMPLATE.replace("<assistant>{% endif", "<assistant><think>{% endif")
     assert opening != CHAT_TEMPLATE
-    chat = give_template(run, tmp_path, opening)
-    with pytest.raises(UserError, match="renders its conversation differently than its prompt"):
+    tokenizer = write_byte_llama(tmp_path / "model", chat_template=opening)
+    args = {"pretrained": str(tokenizer)}
+    model = run.recipe.model.model_copy(update={"chat_template": True, "args": args})
+    chat = copy_run(run, tmp_path / "run", model=model)
+    with pytest.raises(UserError, match="renders its conversation differently"):
         export(chat, "trl", tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def test_says_that_token_ids_differ(run: RunDirectory, tmp_path: Path) -> None:
-    """The run's ids are bytes, which this tokenizer does not give."""
-    chat = give_template(run, tmp_path, CHAT_TEMPLATE)
-    lines: list[str] = []
-    (first, *_) = export(chat, "trl", tmp_path / "out", report_line=lines.append)
-    assert read_lines(first)[0]["messages"][-1]["role"] == "assistant"
-    (line,) = lines
-    count = 2 * len(read_lines(first))
-    assert line.startswith(f"{count} of {count} conversations have other token ids")
-
-
-def test_equal_token_ids_are_not_named(tmp_path: Path) -> None:
-    template = "{{ strftime_now('%Y') }}" + CHAT_TEMPLATE
-    tokenizer = AutoTokenizer.from_pretrained(
-        write_byte_llama(tmp_path / "model", chat_template=template)
-    )
-    check = TemplateCheck(tokenizer, {"strftime_now": "2026-01-31"})
-    chat = [{"role": "user", "content": "Spell."}]
-    ids = tokenizer("2026<s><user>Spell.\n<assistant>a, b")["input_ids"]
-    lines: list[str] = []
-    assert check.find_fault(chat, "a, b", ids) == ""
-    check.report_other_ids(lines.append)
-    assert lines == []
-    assert check.find_fault(chat, "a, b", [*ids[:-1], 3]) == ""
-    check.report_other_ids(lines.append)
-    assert lines[0].startswith("1 of 2 conversations")
 
 
 def test_rejects_tasks_with_answer_prefix(run: RunDirectory, tmp_path: Path) -> None:

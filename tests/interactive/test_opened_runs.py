@@ -2,87 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 
 import gapft_harness as g
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.tables import read_states, response_schema
+from gapft_harness.run_directory.tables import read_judged, read_states
 from tests.compare.logs import write_log
-from tests.kit.recording_run import write_letters_task
-from tests.kit.records import record_files
+from tests.kit.runs import BaseRun
 
-PASSED = {"gapft": {0, 1, 2, 3}, "uniform": {0, 5}}
-
-
-@pytest.fixture(scope="module")
-def audited_run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """A run of the letters task with planted decisions: PASSED lists the solved problems."""
-    task = write_letters_task(tmp_path_factory.mktemp("letters"))
-    run = task.run(
-        "run",
-        ["states", "select"],
-        ("pool", "audit"),
-        search={"k": 4},
-        conditions={"gapft": {}, "uniform": {}},
-    )
-    return plant_decisions(run, PASSED)
+RunAt = Callable[..., BaseRun]
 
 
-def plant_decisions(run: RunDirectory, passed: dict[str, set[int]]) -> RunDirectory:
-    """Write decisions: the source's greedy rows with planted verdicts."""
-    table = pq.read_table(run.path / layout.responses_path("audit"))
-    greedy = table.filter(pc.equal(table["index"], -1)).to_pylist()
-    for condition, right in passed.items():
-        place = layout.decisions_path(Arm(condition, 13))
-        rows = [
-            row | {"status": "pass" if number in right else "fail"}
-            for number, row in enumerate(greedy)
-        ]
-        (run.path / place).parent.mkdir(exist_ok=True)
-        pq.write_table(pa.Table.from_pylist(rows, schema=response_schema()), run.path / place)
-        record_files(run, {place: {}})
-    return run
-
-
-def test_tables_hold_rows_with_arm_columns(audited_run: RunDirectory) -> None:
-    run = g.open_run(audited_run.path)
+def test_tables_hold_rows_with_arm_columns(run_at: RunAt) -> None:
+    path = run_at("audited").path
+    run = g.open_run(path)
     states = run.states.to_pylist()
     for split in ("audit", "pool"):
-        rows_of_split = [
-            (row["problem_id"], row["state"]) for row in states if row["split"] == split
-        ]
-        recorded = read_states(audited_run.path / layout.states_path(split))
-        assert rows_of_split == [(entry.problem_id, entry.state) for entry in recorded]
-    assert run.responses.num_rows == 5 * (24 + 21)
-    assert {*run.problems["split"].to_pylist()} == {"audit", "pool"}
-    assert {*run.selections["condition"].to_pylist()} == set(PASSED)
-    decisions = run.decisions.to_pylist()
-    assert {(row["training_seed"], row["of"]) for row in decisions} == {(13, "")}
-    for condition, right in PASSED.items():
-        rows = [row for row in decisions if row["condition"] == condition]
-        assert {n for n, row in enumerate(rows) if row["status"] == "pass"} == right
-    assert "2 of decisions" in repr(run)
-    assert run.states.to_pandas().shape == (45, 7)
-
-
-def test_reads_chosen_columns_and_split(audited_run: RunDirectory) -> None:
-    run = g.open_run(str(audited_run.path))
+        rows = [(row["problem_id"], row["state"]) for row in states if row["split"] == split]
+        recorded = read_states(path / layout.states_path(split))
+        assert rows == [(entry.problem_id, entry.state) for entry in recorded]
+    decisions = [row for row in run.decisions.to_pylist() if not row["of"]]
+    conditions = {row["condition"] for row in decisions}
+    assert conditions == {*run.selections["condition"].to_pylist()}
+    assert {"gapft", "uniform"} <= conditions
+    for condition in conditions:
+        passed = [row["status"] == "pass" for row in decisions if row["condition"] == condition]
+        judged = read_judged(path / layout.decisions_path(Arm(condition, 13)))
+        assert passed == [decision.verdict.passed for _, (decision,) in judged]
     table = run.read("responses", ["index"], split="audit")
     assert table.column_names == ["split", "index"]
-    assert table["index"].to_pylist() == [-1, 0, 1, 2, 3] * 21
+    assert table["index"].to_pylist() == [-1, 0, 1, 2, 3] * 40
 
 
-def test_wrong_arguments_are_refused(audited_run: RunDirectory, tmp_path: Path) -> None:
+def test_wrong_arguments_are_refused(run_at: RunAt, tmp_path: Path) -> None:
     """The error names the argument."""
-    run = g.open_run(audited_run.path)
+    run = g.open_run(str(run_at("audited").path))
     for wrong, culprit in [
         (lambda: g.open_run(tmp_path / "none"), "none"),
         (lambda: run.read("state"), "'state'.*'states'"),
@@ -96,20 +55,18 @@ def test_wrong_arguments_are_refused(audited_run: RunDirectory, tmp_path: Path) 
             wrong()
 
 
-def test_unfinished_run_names_missing_stage(tmp_path: Path) -> None:
-    task = write_letters_task(tmp_path)
-    run = g.open_run(task.run("run", search={"k": 4}).path)
-    assert run.responses.num_rows > 0
-    with pytest.raises(UserError, match=f"gapft run {run.path} --only states"):
-        _ = run.states
+def test_unfinished_run_names_missing_stage(run_at: RunAt) -> None:
+    run = run_at("searched")
+    with pytest.raises(UserError, match=f"gapft run {run.path} --only select"):
+        _ = g.open_run(run.path).selections
 
 
-def test_changed_table_is_refused(tmp_path: Path) -> None:
-    run = write_letters_task(tmp_path).run("run", ["states"], ("pool", "audit"), search={"k": 4})
-    with (run.path / layout.states_path("audit")).open("ab") as file:
+def test_changed_table_is_refused(run_at: RunAt) -> None:
+    path = run_at("searched").path
+    with (path / layout.states_path("audit")).open("ab") as file:
         file.write(b" ")
     with pytest.raises(UserError, match=r"states/audit\.parquet"):
-        _ = g.open_run(run.path).states
+        _ = g.open_run(path).states
 
 
 def test_compare_returns_the_page_of_the_command(tmp_path: Path) -> None:
