@@ -3,12 +3,9 @@
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from gapft_harness.core.errors import GapftError
 from gapft_harness.verification.pool import BATCH, Outcome, WorkerPool
@@ -83,34 +80,6 @@ def test_memory_is_limited():
         ]
 
 
-def test_printing_does_not_disturb_reports(pool):
-    assert pool.map(["print", 2]) == [Outcome("done", "printed"), Outcome("done", 2)]
-
-
-@given(st.text())
-@settings(
-    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-def test_any_text_arrives_unchanged(text):
-    assert echo_pool().map([text]) == [Outcome("done", text)]
-
-
-_kept: list[WorkerPool] = []
-
-
-def echo_pool():
-    if not _kept:
-        _kept.append(WorkerPool("builtins:str", workers=1))
-    return _kept[0]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def close_echo_pool():
-    yield
-    while _kept:
-        _kept.pop().close()
-
-
 def test_workers_persist_with_one_hash_seed():
     with WorkerPool("worker_functions:environment", workers=1) as pool:
         seen = [outcome.value for outcome in pool.map([1, 2]) + pool.map([3])]
@@ -162,30 +131,6 @@ def test_hanging_setup_is_an_error():
         pytest.raises(GapftError, match=r"not ready within 0\.5 s"),
     ):
         pool.map([1])
-
-
-def test_worker_death_at_start_is_an_error():
-    with (
-        WorkerPool("builtins:str", setup="os:abort") as pool,
-        pytest.raises(GapftError, match=r"died while starting \(signal SIGABRT\)"),
-    ):
-        pool.map([1])
-
-
-def test_threads_do_not_mix_results():
-    results = {}
-    with WorkerPool("worker_functions:square", workers=2) as pool:
-
-        def work(start):
-            results[start] = pool.map(list(range(start, start + 40)))
-
-        threads = [threading.Thread(target=work, args=(start,)) for start in (0, 100, 200)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    for start, outcomes in results.items():
-        assert outcomes == [Outcome("done", i * i) for i in range(start, start + 40)]
 
 
 PROGRAM = """

@@ -1,69 +1,18 @@
-"""Samplers that answer from a script or from their seeds, and a verifier of prefixes."""
+"""A sampler that answers from its seeds, and a verifier of prefixes."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.records import Decoding, Problem, Verdict
-from gapft_harness.hooks.judge import Judge
+from gapft_harness.core.records import Decoding, Verdict
 from gapft_harness.hooks.protocols import (
     Generated,
     Generation,
     ReportGeneration,
-    ReportProgress,
     Request,
-    report_nothing,
 )
-from gapft_harness.recipe.reading import check_recipe
-from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.stages.generation.chunks import DecodePhase, build_search_phases
-from gapft_harness.stages.generation.episodes import Episodes
-from gapft_harness.stages.generation.lines import Responses
-from tests.generated import SINGLE, generate_missing
-
-K = 5
-ONE = Decoding(do_sample=False, max_gen_toks=4)
-
-#: For each problem, whether the greedy decode and the K samples are right.
-Script = list[list[bool]]
-
-
-class ScriptedSampler:
-    """Answers from the script alone; records every requested index."""
-
-    def __init__(self, script: Script, fail_after: int | None = None) -> None:
-        self.script = script
-        self.asked: list[tuple[str, int]] = []
-        self.calls = 0
-        self._fail_after = fail_after
-
-    def generate(
-        self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
-    ) -> list[Generated]:
-        if self.calls == self._fail_after:
-            raise KeyboardInterrupt
-        self.calls += 1
-        self.asked += [(r.problem_id, index) for r in requests for index in r.indices]
-        return [
-            Generated(tuple(r.text.encode()), tuple(self._write(r, index) for index in r.indices))
-            for r in requests
-        ]
-
-    def _write(self, request: Request, index: int) -> Generation:
-        right = self.script[int(request.problem_id[1:])][index + 1]
-        last = len(request.attempts) == 1 or not request.prompt.startswith("twice")
-        word = "right" if right and last else "wrong"
-        text = f"{word} {request.problem_id}.{index}.{len(request.attempts)}"
-        return Generation(text, tuple(text.encode()), "stop")
-
-    def describe(self) -> dict[str, Any]:
-        return {}
-
-    def close(self) -> None:
-        pass
 
 
 class SeededSampler:
@@ -100,36 +49,3 @@ class PrefixVerifier:
 
     def feedback(self, responses: Sequence[str], golds: Sequence[Any]) -> list[str | None]:
         return [None if text.startswith("right") else "again" for text in responses]
-
-
-def build_recipe() -> Recipe:
-    content = {
-        "name": "r",
-        "data": {"task": "t"},
-        "model": {"args": {"pretrained": "none"}},
-        "search": {"k": K, "chunk": 2},
-    }
-    return check_recipe(content, "test")
-
-
-def build_problems(script: Script, prompt: str = "ask") -> list[Problem]:
-    return [Problem(f"p{i}", f"{prompt} {i}", "right") for i in range(len(script))]
-
-
-def build_phases(recipe: Recipe) -> list[DecodePhase]:
-    return build_search_phases(ONE, recipe.search)
-
-
-def draw(
-    folder: Path,
-    problems: Sequence[Problem],
-    sampler: ScriptedSampler,
-    recipe: Recipe,
-    verifier: PrefixVerifier,
-    episodes: Episodes = SINGLE,
-    progress: ReportProgress = report_nothing,
-) -> Responses:
-    return generate_missing(
-        folder, problems, build_phases(recipe), sampler, progress=progress, episodes=episodes,
-        judge=Judge(verifier),
-    )  # fmt: skip
