@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 
 from gapft_harness.analysis.paired import flip_signs
 from gapft_harness.core.records import Arm
 from gapft_harness.core.streams import Stream
-from gapft_harness.experiments.controls.coverage import CoverageControl, FullPoolControl
-from gapft_harness.experiments.controls.search import GoldLabels, RandomizedInclusion, SearchDepth
+from gapft_harness.experiments.controls.search import GoldLabels
 from gapft_harness.experiments.controls.shared_core import SharedCore
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.bundled import list_bundled_recipes
@@ -23,19 +21,16 @@ from gapft_harness.recipe.called_plugins import check_names
 from gapft_harness.recipe.reading import load_recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.experiment import View
 from gapft_harness.stages.experiment.loading import load_experiments
-from tests.kit.part_tables import read_tables
-from tests.kit.scaled_letters import SELECTED, ChangingLetters, write_task
+from tests.kit.planted_run import SEEDS, read_rows, write_planted_task
+from tests.kit.report_tables import read_results
 
-CONTROLS = (
-    SearchDepth, RandomizedInclusion, GoldLabels, SharedCore, CoverageControl, FullPoolControl,
-)  # fmt: skip
-Tables = dict[str, list[dict[str, Any]]]
+Tables = dict[str, Any]
+SLOTS = 8
 
 DEPTHS = {
-    "depth_2": {"selector": "search_depth", "params": {"k": 2}},
+    "depth_4": {"selector": "search_depth", "params": {"k": 4}},
     "depth_0": {"selector": "search_depth", "params": {"k": 0}},
     "depth_1": {"selector": "search_depth", "params": {"k": 1}},
 }
@@ -52,12 +47,12 @@ MORE = {
 }
 GOLD = {"gold": {"selector": "gold_labels", "params": {"answer_only": False}}}
 CORE = {
-    "core_2": {"selector": "core_depth", "params": {"k": 2}, "n": "verified"},
+    "core_4": {"selector": "core_depth", "params": {"k": 4}, "n": "verified"},
     "core_0": {"selector": "core_depth", "params": {"k": 0}, "n": "verified"},
     "core_gold": {"selector": "core_gold", "params": {"answer_only": False}, "n": "verified"},
 }
 EXPERIMENTS = {
-    "shared_core": {},
+    "shared_core": {"token_tolerance": 0.9},
     "search_depth": {},
     "randomized_inclusion": {"permutations": 50},
     "gold_labels": {},
@@ -67,58 +62,42 @@ EXPERIMENTS = {
 
 
 @pytest.fixture(scope="module")
-def finished_run(tmp_path_factory: pytest.TempPathFactory) -> ChangingLetters:
-    """Return a run in which the second of two samples recovers every failure of the pool.
-
-    Trained models lose some solved problems, different ones for each arm; ``none`` loses most.
-    """
-    letters_run = write_task(tmp_path_factory.mktemp("controls"))
-    plugin = letters_run.folder / "by_scale.py"
-    text, line = plugin.read_text(), 'share(problem_id, "lost") >= LOSSES.get(arm, [[0] * 4])[0]'
-    assert line in text
-    plugin.write_text(
-        text.replace(
-            line, 'share(arm, problem_id, "lost") >= ([0.8 if "none" in arm else 0.4] * 4)'
-        )
-    )
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of all controls, which is verified."""
+    folder = tmp_path_factory.mktemp("controls") / "task"
+    task = write_planted_task(folder, range(150), range(200, 260))
     conditions = {"gapft": {}, "replay": {}, **DEPTHS, **SHARES, **GOLD, **MORE, **CORE}
-    letters_run.change(
-        *(*SELECTED, "train", "audit"),
-        conditions=conditions, experiments=EXPERIMENTS, budget={"n": 8},
-    )  # fmt: skip
-    return letters_run
+    path = task.run("run", conditions=conditions, experiments=EXPERIMENTS, budget={"n": SLOTS})
+    task.verify("run")
+    return path
 
 
 @pytest.fixture(scope="module")
-def tables(finished_run: ChangingLetters) -> Tables:
-    return read_tables(finished_run.folder / "r", *(control().part() for control in CONTROLS))
+def tables(run: Path) -> Tables:
+    return read_results(run)
 
 
-def read_selection(letters_run: ChangingLetters, condition: str, seed: int = 13) -> Any:
-    return read_examples(letters_run.folder / "r" / layout.selection_path(Arm(condition, seed)))
-
-
-def test_verify_accepts_the_run(finished_run: ChangingLetters) -> None:
-    assert finished_run.find_differences() == []
+def read_selection(run: Path, condition: str, seed: int = 13) -> list[dict[str, Any]]:
+    return read_rows(run / layout.selection_path(Arm(condition, seed)))
 
 
 @pytest.mark.parametrize(
     ("control", "permutations", "pairs"),
     [
-        ("search_depth", 2000, ["depth_1 depth_0", "depth_2 depth_0"]),
+        ("search_depth", 2000, ["depth_1 depth_0", "depth_4 depth_0"]),
         ("randomized_inclusion", 50, ["half none", "all none"]),
         ("gold_labels", 2000, ["gold gapft"]),
         (
             "shared_core",
             2000,
-            ["core_2 core_0", "core_gold core_0", "core_gold core_2", "gold gapft"],
+            ["core_4 core_0", "core_gold core_0", "core_gold core_4", "gold gapft"],
         ),
         ("coverage", None, ["once four_times"]),
         ("full_pool", None, ["whole again"]),
     ],
 )
 def test_pairs_match_decisions(
-    finished_run: ChangingLetters,
+    run: Path,
     tables: Tables,
     control: str,
     permutations: int | None,
@@ -127,11 +106,8 @@ def test_pairs_match_decisions(
     """Check differences and, with the recipe's permutations, the two-sided tests (Table 4)."""
 
     def read_passes(condition: str) -> NDArray[np.bool_]:
-        paths = [
-            finished_run.folder / "r" / layout.decisions_path(Arm(condition, s)) for s in (13, 21)
-        ]
-        decided = [pq.read_table(path).sort_by("problem_id") for path in paths]
-        return np.array([[s == "pass" for s in table["status"].to_pylist()] for table in decided])
+        decided = [read_rows(run / layout.decisions_path(Arm(condition, s))) for s in SEEDS]
+        return np.array([[row["status"] == "pass" for row in rows] for rows in decided])
 
     reference, *rows = tables[control]
     seed_rows = {(r["condition"], r["against"], r["seed"]): r for r in tables[f"{control}_seeds"]}
@@ -143,7 +119,7 @@ def test_pairs_match_decisions(
         assert row["difference"] == pytest.approx(passed.mean() - other.mean())
         assert row["difference_low"] <= row["difference"] <= row["difference_high"]
         assert sum(row[state] for state in "SUG") == pytest.approx(row["difference"])
-        for seed, own, others in zip((13, 21), passed, other, strict=True):
+        for seed, own, others in zip(SEEDS, passed, other, strict=True):
             seed_row = seed_rows[row["condition"], row["against"], seed]
             assert seed_row["difference"] == pytest.approx(own.mean() - others.mean())
         if permutations is None:
@@ -161,7 +137,7 @@ def test_pairs_match_decisions(
 
 def test_rows_are_ordered_by_the_parameter(tables: Tables) -> None:
     for control, values in (
-        ("search_depth", [0, 1, 2]),
+        ("search_depth", [0, 1, 4]),
         ("randomized_inclusion", [0, 0.5, 1]),
         ("coverage", [4, 1]),
     ):
@@ -171,22 +147,22 @@ def test_rows_are_ordered_by_the_parameter(tables: Tables) -> None:
     assert shares == [None, pytest.approx(gains[0] / gains[1]), 1]
 
 
-def test_rows_have_the_states_of_training_sets(
-    finished_run: ChangingLetters, tables: Tables
-) -> None:
+def test_rows_have_the_states_of_training_sets(run: Path, tables: Tables) -> None:
+    recovered: dict[str, list[int]] = {}
     for control in EXPERIMENTS:
         for row in tables[f"{control}_seeds"]:
-            states = [e.state for e in read_selection(finished_run, row["condition"], row["seed"])]
+            selected = read_selection(run, row["condition"], row["seed"])
+            states = [entry["state"] for entry in selected]
             assert [row[f"slots_{s}"] for s in "GSU"] == [states.count(s) for s in "GSU"]
-    shares = [row["recovered_slots"] for row in tables["randomized_inclusion"]]
-    assert shares == [0, 0.5, 1]
-    assert {row["kept"] for row in tables["gold_labels_seeds"]} == {None, 0}
+            recovered.setdefault(row["condition"], []).append(states.count("S"))
+    for row in tables["randomized_inclusion"]:
+        slots = recovered[row["condition"]]
+        assert row["recovered_slots"] == pytest.approx(sum(slots) / len(slots) / SLOTS)
 
 
-def test_reports_unmatched_training_sets(finished_run: ChangingLetters, tmp_path: Path) -> None:
+def test_reports_unmatched_training_sets(run: Path, tmp_path: Path) -> None:
     """Put other sets in place of some: half of GapFT's slots, and none of the core."""
-    run = tmp_path / "run"
-    shutil.copytree(finished_run.folder / "r", run)
+    run = Path(shutil.copytree(run, tmp_path / "run"))
     arms = [Arm(name, 13) for name in ("gapft", "gold", *CORE)]
     view = View(RunDirectory.open(run), load_plugins(), arms)
     assert [*SharedCore().faults(view), *GoldLabels().faults(view)] == []
@@ -197,8 +173,8 @@ def test_reports_unmatched_training_sets(finished_run: ChangingLetters, tmp_path
     faults = [*SharedCore().faults(view), *GoldLabels().faults(view)]
     for words in (
         ("core_0-seed13", "solved problems are missing"),
-        ("core_0-seed13 and core_2-seed13", "token_tolerance"),
-        ("core_2-seed13 and core_gold-seed13", "supervised_tokens"),
+        ("core_0-seed13 and core_4-seed13", "token_tolerance"),
+        ("core_4-seed13 and core_gold-seed13", "supervised_tokens"),
         ("gapft-seed13 and gold-seed13", "target strings"),
     ):
         assert any(all(word in fault for word in words) for fault in faults), (words, faults)

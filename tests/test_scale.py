@@ -10,20 +10,20 @@ import pyarrow.parquet as pq
 import pytest
 
 from gapft_harness.analysis.scaling import SCALES, compute_upper_bound
-from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.stages.verify.run import verify
 from gapft_harness.study.driver import run_study
 from gapft_harness.study.recipe import read_study
 from gapft_harness.study.verify import verify_study
 from tests.kit.recording_run import write_letters_task
+from tests.kit.report_tables import read_results
 from tests.kit.scaled_letters import (
     CALIBRATION,
     LOSSES,
     PLUGIN,
     ScaledLetters,
-    write_task,
 )
 
 AUDIT = 60
@@ -41,7 +41,9 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> ScaledLetters:
 
 @pytest.fixture(scope="module")
 def run(task: ScaledLetters) -> RunDirectory:
-    return task.scale("scaled")
+    scaled = task.scale("scaled")
+    assert verify(scaled.path, task.plugins).differences == []
+    return scaled
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +96,7 @@ def test_every_arm_chooses_by_the_rule(run: RunDirectory, planted: dict[str, Any
 
 
 def test_reports_choices_and_their_effects(run: RunDirectory, planted: dict[str, Any]) -> None:
-    results = json.loads((run.path / "report/results.json").read_text("utf-8"))
+    results = read_results(run.path)
     audited = read_ids(run, "audit")
     stated = pq.read_table(run.path / "states/audit.parquet").to_pylist()
     for row in results["scaling"]:
@@ -141,8 +143,7 @@ def run_scaled_study(folder: Path, **cells: RunDirectory) -> dict[str, Any]:
     file = folder.with_suffix(".yaml")
     file.write_text(json.dumps(study))
     run_study(read_study(str(file)), folder, pytest.fail, pytest.fail, print)
-    content = json.loads((folder / "report/results.json").read_text("utf-8"))
-    return dict(content)
+    return read_results(folder)
 
 
 def test_study_pools_scaled_cells(task: ScaledLetters, run: RunDirectory, tmp_path: Path) -> None:
@@ -155,8 +156,7 @@ def test_study_pools_scaled_cells(task: ScaledLetters, run: RunDirectory, tmp_pa
     assert (mean["environment"], mean["checkpoints"]) == ("mean", 4)
     means = []
     for in_study, cell in zip(environments, (run, other), strict=True):
-        results = json.loads((cell.path / "report/results.json").read_text("utf-8"))
-        own = results["scaling_environments"][0]
+        own = read_results(cell.path)["scaling_environments"][0]
         assert own["environment"] == f"{cell.recipe.name}/gapft"
         for key in own.keys() - {"environment"}:
             if not key.endswith(("_low", "_high")):  # names decide the random streams
@@ -170,25 +170,16 @@ def test_study_pools_scaled_cells(task: ScaledLetters, run: RunDirectory, tmp_pa
         assert again[table] == pooled[table]
 
 
-def test_state_experiments_use_scaled_adapters(tmp_path: Path) -> None:
+def test_state_experiments_use_scaled_adapters(run: RunDirectory) -> None:
     """As in the paper's older protocol."""
-    finished_run = write_task(tmp_path)
-    scaling = {"calibration": "validation", "tolerance": 0.4, "level": 0.2}
-    of_scaled = {"adapters": "scaled"}
-    experiments = {
-        "scope": {"k": [1, 2], **of_scaled},
-        "stability": {"sets": 2, "k": 2, **of_scaled},
-    }
-    with pytest.raises(UserError, match=r"'experiments\.scope\.adapters': is 'scaled', but"):
-        finished_run.change(experiments=experiments)
-    finished_run.change(experiments={"scaling": scaling, **experiments})
-    run, results = RunDirectory.open(finished_run.folder / "r"), finished_run.results()
+    results = read_results(run.path)
     scales = {
         choice["condition"] + f"-seed{choice['seed']}": choice["scale"]
         for choice in read_scaling_choices(run)
     }
     assert len(set(scales.values()) - {1.0}) > 1, "some scales differ from 1"
-    source = pq.read_table(run.path / "states/audit.parquet")["state"].to_pylist().count("G") / 30
+    states = pq.read_table(run.path / "states/audit.parquet")["state"].to_pylist()
+    source = states.count("G") / AUDIT
     stability = {(row["condition"], row["quantity"]): row for row in results["stability"]}
     differing = 0
     for condition in ("gapft", "uniform"):
@@ -198,7 +189,7 @@ def test_state_experiments_use_scaled_adapters(tmp_path: Path) -> None:
             for scale in {1.0, scales[arm.name]} - {0.0}:
                 path = run.path / layout.scaled_decisions_path(arm, scale)
                 statuses = pq.read_table(path)["status"].to_pylist()
-                rates.setdefault(scale, {})[arm] = statuses.count("pass") / 30
+                rates.setdefault(scale, {})[arm] = statuses.count("pass") / AUDIT
         gain = sum(rates[scales[arm.name]][arm] for arm in arms) / 2 - source
         differing += gain != pytest.approx(sum(rates[1.0].values()) / 2 - source)
         lines = [row for row in results["scope"] if row["condition"] == condition]
@@ -208,7 +199,6 @@ def test_state_experiments_use_scaled_adapters(tmp_path: Path) -> None:
         assert moved == pytest.approx(gain, abs=1e-12)
     assert differing, "the trained models have other decisions"
     assert results["stability_agreement"][0]["adapters"] == "scaled"
-    assert finished_run.find_differences() == []
 
 
 def read_scaling_choices(run: RunDirectory) -> list[dict[str, Any]]:

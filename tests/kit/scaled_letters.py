@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.stages.verify.run import verify
-from tests.kit.recording_run import LettersTask, write_letters_task
+from tests.kit.recording_run import LettersTask
 
-STAGES = ("states", "select", "train", "audit", "report")
-SCALED = ("states", "select", "train", "audit", "experiments", "report")
-SELECTED = STAGES[:2]
-SPLITS = ("pool", "audit")
+STAGES = ("states", "select", "train", "audit", "experiments", "report")
+SPLITS = ("pool", "audit", "calibration")
 CALIBRATION = 90
 
 #: The share of solved problems that each arm loses at the paper's scales, and its chosen scale.
@@ -26,7 +21,6 @@ LOSSES = {
 }
 
 #: The trainer writes a lora_B of ones, so the sampler can read the scale from the weights.
-#: The file ``fuse`` beside the log, if present, holds the number of calls before a failure.
 PLUGIN = (
     f"LOSSES = {LOSSES!r}\n"
     + """
@@ -69,12 +63,6 @@ class ByScale:
             self._adapter = {"arm": self._arm, "weights_sha256": weights_hash(folder)}
 
     def generate(self, requests, decoding, report):
-        fuse = pathlib.Path(self._args["log"]).with_name("fuse")
-        if fuse.exists():
-            left = int(fuse.read_text())
-            if not left:
-                raise RuntimeError("the fuse blew")
-            fuse.write_text(str(left - 1))
         with open(self._args["log"], "a") as file:
             ids = [r.problem_id for r in requests]
             file.write(json.dumps([self._arm, self._scale, decoding.do_sample, ids]) + "\\n")
@@ -87,8 +75,6 @@ class ByScale:
 
     def _answer(self, request, index):
         good = index == 1 or right(self._arm, self._scale, request.problem_id)
-        if self._args.get("hopeless") and index == -1:
-            good = False
         text = "it is " + request.prompt[-1] if good else "?"
         return Generation(text, tuple(text.encode()), "stop")
 
@@ -129,6 +115,12 @@ _SETTINGS: dict[str, Any] = {
     "model": {"backend": "by_scale"},
     "training": {"trainer": "ones", "repetitions": 1},
     "search": {"k": 2, "chunk": 20},
+    "statistics": {"replicates": 100},
+    "experiments": {
+        "scaling": {"calibration": CALIBRATION},
+        "scope": {"k": [1, 2], "adapters": "scaled"},
+        "stability": {"sets": 2, "k": 2, "adapters": "scaled"},
+    },
 }
 
 
@@ -140,42 +132,6 @@ class ScaledLetters(LettersTask):
     def plugins(self) -> list[str]:
         return [*super().plugins, str(self.folder / "by_scale.py")]
 
-    def scale(self, name: str, stages: tuple[str, ...] = SCALED, **keys: Any) -> RunDirectory:
-        scaled = {
-            "statistics": {"replicates": 100},
-            "experiments": {"scaling": {"calibration": CALIBRATION}},
-        }
-        settings = {**_SETTINGS, **scaled, **keys}
-        return self.run(name, stages, (*SPLITS, "calibration"), **settings)  # type: ignore[arg-type]
-
-
-class ChangingLetters(ScaledLetters):
-    """The letters task with a validation split, and one run whose recipe changes."""
-
-    def change(self, *stages: str, **keys: Any) -> RunDirectory:
-        """Run the stages of the recipe with other keys."""
-        is_scaled = "scaling" in keys.get("experiments", {})
-        splits = (*SPLITS, "calibration") if is_scaled else SPLITS
-        stages = stages or (SCALED if is_scaled else STAGES)
-        settings = {**_SETTINGS, "statistics": {"replicates": 20}, **keys}
-        return self.run("r", stages, splits, **settings)  # type: ignore[arg-type]
-
-    def results(self) -> dict[str, Any]:
-        """Read the run's results.json."""
-        content = json.loads((self.folder / "r/report/results.json").read_text())
-        return dict(content)
-
-    def find_differences(self) -> list[str]:
-        """Return the differences that verify finds."""
-        return verify(self.folder / "r", self.plugins).differences
-
-
-def write_task(folder: Path) -> ChangingLetters:
-    """Write the task with a validation split."""
-    task = ChangingLetters(write_letters_task(folder, pool=60, audit=30).folder)
-    (folder / "by_scale.py").write_text(PLUGIN)
-    yaml = (folder / "tasks/letters.yaml").read_text()
-    yaml = yaml.replace("test: audit.jsonl", "test: audit.jsonl, held: held.jsonl")
-    (folder / "tasks/letters.yaml").write_text(f"validation_split: held\n{yaml}")
-    task.write("held", range(100, 160))
-    return task
+    def scale(self, name: str, **keys: Any) -> RunDirectory:
+        """Run the whole recipe with other keys."""
+        return self.run(name, STAGES, SPLITS, **_SETTINGS, **keys)  # type: ignore[arg-type]
