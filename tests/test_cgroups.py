@@ -7,9 +7,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-import torch
 
-from gapft_harness.core import cgroups, memory
+from gapft_harness.core import cgroups
 from gapft_harness.core.cgroups import (
     compute_threads_per_process,
     count_usable_cores,
@@ -95,17 +94,3 @@ def test_threads_are_divided_among_processes(
     assert ExecutorChoice(workers=processes).threads_per_worker == threads
     assert ExecutorChoice(workers=processes, threads=5).threads_per_worker == 5
     assert ExecutorChoice(workers=processes, address="auto").threads_per_worker == 1
-
-
-def test_training_memory_respects_group_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """First on this machine's files, then with a limit below the system's memory."""
-    cpu = torch.device("cpu")
-    assert 0 < memory.measure_free_memory(cpu) <= psutil.virtual_memory().total
-    write_process(tmp_path, "0::/\n", V2.format(shown="/"))
-    write_group(tmp_path / "sys/fs/cgroup", 1000, 400)
-    monkeypatch.setattr(
-        memory, "read_cgroup_free_memory", lambda: read_cgroup_free_memory(tmp_path)
-    )
-    assert memory.measure_free_memory(cpu) == 600

@@ -13,9 +13,9 @@ from transformers.utils import chat_template_utils
 
 from gapft_harness.core.chat_template import render_template
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import GREEDY, Decoding, Problem
+from gapft_harness.core.records import Problem
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.hooks.protocols import Request, SamplerSettings
+from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.hooks.registration import SamplerTraits
 from tests.kit.command import succeed
 from tests.kit.letters import prepare_letters_run
@@ -73,21 +73,6 @@ def test_template_writes_the_recipes_time(tmp_path: Path, backend: str) -> None:
         count()
     with pytest.raises(UserError, match="found 'noon'; expected a date or a time"):
         count(strftime_now="noon")
-
-
-def test_hf_renders_the_recipes_time(tmp_path: Path) -> None:
-    model = write_byte_llama(tmp_path / "m", chat_template=CLOCK_TEMPLATE)
-    args = {
-        "pretrained": str(model),
-        "dtype": "float32",
-        "chat_template_args": {"strftime_now": "2026-01-31T12:00"},
-    }
-    sampler = load_plugins().create_sampler(SamplerSettings("hf", args, chat_template=True), None)
-    request = Request("a", "Spell.", (GREEDY,), (0,))
-    (generated,) = sampler.generate([request], Decoding(False, 1, ()), lambda *_: None)
-    prompt = AutoTokenizer.from_pretrained(model).decode(generated.prompt_ids)
-    assert prompt == "31 12:<s><user>Spell.\n<assistant>"
-    sampler.close()
 
 
 def test_threads_render_one_time(tmp_path: Path) -> None:

@@ -51,16 +51,6 @@ def test_slots_exposures_and_steps(sets: list[str], expected: str) -> None:
     assert read_budget(*sets) == expected
 
 
-def test_conditions_with_own_settings_have_their_own_line() -> None:
-    few = "{selector: gapft, n: 30, training: {repetitions: 1}}"
-    own = f"conditions={{gapft: null, few: {few}, all_verified: null}}"
-    choice = Options("demo", overrides=[own, "budget.n=64", "budget.replay=2"])
-    conditions = parse_section(describe_dry_run(choice, None), "conditions")
-    assert conditions["gapft"].startswith("n = 64 + 2 replay; ")
-    assert conditions["few"] == "gapft; repetitions 1; n = 30 + 2 replay; N = 32; J = 2"
-    assert "n = " not in conditions["all_verified"], "only the search can count its slots"
-
-
 def test_describes_code_recipe_without_model_or_data(tmp_path: Path) -> None:
     done = gapft(
         *("run", "paper/qwen-coder-livecodebench", "--dry-run"),

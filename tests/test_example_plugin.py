@@ -45,12 +45,6 @@ def test_plugins_are_listed_with_package(installed_package: Path) -> None:
     assert "example_experiment (package gapft-example-plugin)" in line
 
 
-def test_plugins_are_absent_without_package() -> None:
-    assert not {"hardest_recovered", "answer_lengths"} & {
-        *succeed("list", "plugins").stdout.split()
-    }
-
-
 @pytest.mark.thorough
 def test_run_uses_selector_and_experiment(installed_package: Path, tmp_path: Path) -> None:
     succeed(

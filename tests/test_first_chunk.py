@@ -73,8 +73,6 @@ OPEN, UNOPENED, CLOSED, ENDED = (
 )
 OTHER_END = Generation("so<end>answer: 4", (1,), "length")
 REASONING = Generation("", (1,), "length", reasoning="so")
-REASONED = Generation("answer: 4", (1,), "stop", reasoning="so")
-
 LIMIT, UNTIL, TEMPLATE = "search.max_gen_toks", "generation_kwargs.until", "model.chat_template"
 THINKING = "enable_thinking"
 ALL = {LIMIT, TEMPLATE, THINKING}
@@ -90,24 +88,16 @@ ROWS: dict[str, tuple[Judge, list[Generation], set[str]]] = {
         {LIMIT, UNTIL, THINKING},
     ),
     "cut after the answer": (Judge(AnswerVerifier()), [ANSWERED, STOPPED_ANSWER] * 5, set()),
-    "half empty": (Judge(AnswerVerifier()), [GOOD] * 5 + [EMPTY] * 5, {LIMIT, TEMPLATE}),
     "half without answer": (Judge(AnswerVerifier()), [GOOD] * 5 + [SILENT] * 5, {LIMIT, TEMPLATE}),
     "less than half": (Judge(AnswerVerifier()), [GOOD] * 6 + [SILENT] * 5, set()),
     "not generated": (Judge(AnswerVerifier()), [GOOD] * 6 + [EMPTY] * 5 + [BEYOND] * 9, set()),
-    "none generated": (Judge(AnswerVerifier()), [BEYOND], set()),
     "has_answer denies": (Judge(FenceVerifier()), [PROGRAM] * 4 + [CUT] * 5, ALL),
-    "has_answer affirms": (Judge(FenceVerifier()), [PROGRAM] * 10, set()),
-    "text without methods": (Judge(SilentVerifier()), [CUT] * 4, set()),
-    "white space": (Judge(SilentVerifier()), [Generation(" \n", (1,), "stop")], {LIMIT, TEMPLATE}),
-    "reasoning without methods": (Judge(SilentVerifier()), [OPEN, OPEN, CLOSED], ALL),
     "most reasoning cut": (build_judge(), [OPEN, OPEN, CLOSED], ALL),
-    "half of reasoning cut": (build_judge(), [OPEN, CLOSED], ALL),
     "separate reasoning cut": (build_judge(), [REASONING, GOOD, GOOD], {LIMIT, THINKING}),
+    "text without methods": (Judge(SilentVerifier()), [CUT] * 4, set()),
+    "reasoning without methods": (Judge(SilentVerifier()), [OPEN, OPEN, CLOSED], ALL),
     "block opened by the prompt": (build_judge(), [UNOPENED, UNOPENED, ENDED], ALL),
     "reasoning ends": (build_judge(), [CLOSED, CLOSED], set()),
-    "most reasoning ends": (build_judge(), [OPEN, CLOSED, CLOSED], {LIMIT, THINKING}),
-    "no reasoning": (build_judge(), [GOOD, GOOD], set()),
-    "separate reasoning ends": (build_judge(), [REASONED], set()),
     "no end token": (build_judge(), [UNOPENED, UNOPENED, OTHER_END], ALL),
     "own end token": (build_judge("<end>"), [UNOPENED, UNOPENED, OTHER_END], ALL),
 }

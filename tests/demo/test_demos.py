@@ -22,7 +22,7 @@ from demo_policies.problems import main as write_tasks
 from demo_policies.programs import build_constant, build_unfinished, build_whole, write_feedback
 from gapft_harness.demo import find_code_policy, find_policy
 from gapft_harness.plugins.verifiers.program_tests import ProgramTests
-from gapft_harness.sandbox import Program, Sandbox, Test
+from gapft_harness.sandbox import Program, Sandbox
 from gapft_harness.verification.programs import last_program, read_suite
 
 TASKS = Path(__file__).resolve().parents[2] / "tasks"
@@ -167,24 +167,6 @@ def extract_program(response: str) -> Program:
     program_text = last_program(response)
     assert program_text is not None
     return Program(program_text)
-
-
-def test_tests_accept_whole_and_reject_lazy_programs(sandbox: Sandbox) -> None:
-    chosen = programs.DEMO.generate("tuning", 24, 3)
-    lazy = [(problem, build_unfinished(problem)) for problem in chosen]
-    lazy += [(p, build_constant(test.answer)) for p in chosen for test in p.public_tests]
-    whole = [(problem, build_whole(problem)) for problem in chosen]
-    results = sandbox.judge(
-        [
-            (
-                extract_program(answer.text),
-                [Test(f"{test.line}\n", f"{test.answer}\n") for test in problem.tests],
-            )
-            for problem, answer in whole + lazy
-        ]
-    )
-    verdicts = [result.verdict for result in results]
-    assert verdicts == ["accepted"] * len(whole) + ["wrong_answer"] * len(lazy)
 
 
 def extract_gold(record: Record) -> Record:
