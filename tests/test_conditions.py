@@ -28,21 +28,6 @@ def dump_conditions(parsed: Recipe) -> Any:
     return parsed.model_dump(mode="json")["conditions"]
 
 
-def test_conditions_are_dumped_as_written() -> None:
-    assert dump_conditions(build_recipe(["gapft", "replay"])) == ["gapft", "replay"]
-    assert dump_conditions(build_recipe({"gapft": {}, "replay": None})) == ["gapft", "replay"]
-    assert dump_conditions(build_recipe(MIXED)) == MIXED
-    assert (
-        dump_conditions(build_recipe(["gapft", {"half": HALF}, {"whole": MIXED["whole"]}])) == MIXED
-    )
-    assert list(dump_conditions(build_recipe({"b": {"selector": "a"}, "a": {}}))) == ["b", "a"]
-    for conditions in (["gapft"], MIXED):
-        again = build_recipe(dump_conditions(build_recipe(conditions)))
-        assert again == build_recipe(conditions)
-    selectors = [condition.selector for condition in build_recipe(MIXED).conditions.values()]
-    assert [*dict.fromkeys(selectors)] == ["gapft", "inclusion"]
-
-
 def test_options_select_and_set_conditions(tmp_path: Path) -> None:
     path = tmp_path / "r.yaml"
     content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}

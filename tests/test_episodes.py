@@ -336,21 +336,6 @@ def test_feedback_does_not_decode_hidden_tests(program_verifier: ProgramTests) -
         program_verifier.feedback([GOOD], [{**unseen, "hidden": None}])
 
 
-def test_function_feedback_shows_arguments_and_value(program_verifier: ProgramTests) -> None:
-    gold = {
-        "kind": "function",
-        "function": "scale",
-        "tests": [{"input": "[1, 2]\n3", "output": "[3, 6]"}, {"input": "[9]\n9", "output": "[0]"}],
-        "public": 1,
-    }
-    (feedback,) = program_verifier.feedback([fence("def scale(a, n):\n    return a * n")], [gold])
-    assert feedback is not None
-    assert (
-        "Arguments:\n[1, 2]\n3\nExpected value:\n[3, 6]\nYour value:\n[1, 2, 1, 2, 1, 2]"
-        in feedback
-    )
-
-
 def test_program_ends_episode_without_public_tests(
     program_verifier: ProgramTests,
 ) -> None:

@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import permutations
-from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.core.records import CONTEXT_EXCEEDED, GREEDY, Attempt, Problem, Response, Verdict
+from gapft_harness.core.records import CONTEXT_EXCEEDED, GREEDY, Attempt, Response, Verdict
 from gapft_harness.hooks.judge import Judge
-from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.generation.episodes import build_episodes
 from gapft_harness.stages.generation.judging import find_majority, label_repeated
-from gapft_harness.stages.generation.lines import Responses, build_response_line
 from gapft_harness.stages.generation.table import describe_executions
-from tests.generated import judge_and_write
 
 STATUSES = ("pass", "fail", "timeout", "error")
 
@@ -94,35 +89,3 @@ def test_replays_each_attempt() -> None:
         "verdicts_differ": ["b"],
         "feedback_differs": ["a", "c"],
     }
-
-
-@pytest.mark.parametrize("executions", [1, 3])
-def test_relabels_greedy_responses_only(tmp_path: Path, executions: int) -> None:
-    problems = [Problem(name, "?", "g") for name in ("p", "q")]
-    responses = Responses()
-    for problem in problems:
-        both = [
-            Response(problem.id, index, problem.id + letter, (2,), "stop", 0)
-            for index, letter in ((GREEDY, "g"), (0, "s"))
-        ]
-        responses.add_lines([build_response_line(problem.id, (1,), both, {})])
-    verifier = FlakyVerifier({"pg": "-++", "qg": "+++", "ps": "-", "qs": "+"}, {})
-    facts = judge_and_write(
-        tmp_path / "r", responses, problems, Judge(verifier), executions=executions
-    )
-    passes = {
-        (name, j.response.index): j.verdict.passed
-        for name, judged in read_judged(tmp_path / "r")
-        for j in judged
-    }
-    assert passes == {
-        ("p", GREEDY): executions == 3,
-        ("p", 0): False,
-        ("q", GREEDY): True,
-        ("q", 0): True,
-    }
-    if executions == 1:
-        assert "executions" not in facts
-    else:
-        assert facts["executions"]["verdicts_differ"] == ["p"]
-    assert facts["verdicts"]["pass"] == (3 if executions == 3 else 2)

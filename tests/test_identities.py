@@ -45,12 +45,6 @@ def test_ids_do_not_depend_on_the_order(rows, rng: random.Random):
     assert pairs(shuffled) == pairs(rows)
 
 
-@given(documents)
-def test_numbers_mark_only_repeated_contents(rows):
-    contents = {row["text"] for row in rows}
-    assert sum(not is_repeat(name) for name in assign_ids(rows)) == len(contents)
-
-
 @given(documents, st.integers(4, 9))
 def test_new_content_changes_no_other_id(rows, own_id):
     more = [*rows, {"id": own_id, "text": "new", "kind": None}]

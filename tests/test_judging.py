@@ -95,13 +95,6 @@ def test_exception_is_one_pairs_error() -> None:
     assert "\n" not in verdicts[1].reason
 
 
-def test_refused_gold_is_named_by_position() -> None:
-    items = [("good", "pool.jsonl, line 1"), ("refused", "pool.jsonl, line 2")]
-    Judge(Recording()).check_golds(items[:1])
-    with pytest.raises(UserError, match=r"^pool\.jsonl, line 2: it is bad; expected good$"):
-        Judge(Recording()).check_golds(items)
-
-
 @pytest.mark.parametrize("gold", [float("nan"), float("inf"), ["a", float("nan")]])
 def test_rejects_non_finite_golds(gold: Any) -> None:
     """Like null, it is a missing CSV cell; a document may have such fields."""

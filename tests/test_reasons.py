@@ -3,41 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from pathlib import Path
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from gapft_harness.core.records import Verdict
-from gapft_harness.verification.reasons import (
-    Reasons,
-    classify_reason,
-    rank_kinds,
-)
 from tests.kit.command import succeed
-
-STATUSES = st.sampled_from(["pass", "fail", "timeout", "error"])
-VERDICTS = st.builds(Verdict, STATUSES, st.sampled_from(["", "no box", "said 3", "test 4 of 9"]))
-
-
-def count_reasons(verdicts: list[Verdict]) -> Reasons:
-    reasons = Reasons()
-    for verdict in verdicts:
-        reasons.add(verdict)
-    return reasons
-
-
-@given(st.lists(VERDICTS))
-def test_counts_each_failed_verdict_once(
-    verdicts: list[Verdict],
-) -> None:
-    reasons = count_reasons(verdicts)
-    assert reasons.statuses == Counter(v.status for v in verdicts)
-    assert reasons.kinds == Counter(classify_reason(v) for v in verdicts if not v.passed)
-    counts = [count for _, count in rank_kinds(reasons.kinds)]
-    assert counts == sorted(counts, reverse=True)
-
 
 HOSTILE = '''
 from gapft_harness.api import Verdict, hookimpl

@@ -9,7 +9,6 @@ import pytest
 
 from gapft_harness.recipe.bundled import list_bundled_recipes
 from gapft_harness.recipe.reading import check_recipe, load_recipe
-from gapft_harness.recipe.recipe import build_sampler_settings
 from gapft_harness.run_directory.directory import RunDirectory
 
 MINIMAL: dict[str, Any] = {
@@ -35,15 +34,6 @@ def test_defaults_are_the_papers_logic_settings() -> None:
     assert recipe.statistics.replicates == 2000
 
 
-def test_overrides_reach_nested_keys_and_are_checked(tmp_path: Path) -> None:
-    path = tmp_path / "r.yaml"
-    path.write_text("name: r\ndata: {task: t}\nmodel: {args: {pretrained: m}}\n")
-    recipe = load_recipe(path, ["search.k=16", "seeds=[1, 2]", "model.args.dtype=float32"])
-    assert (recipe.search.k, recipe.seeds) == (16, (1, 2))
-    assert recipe.model.args == {"pretrained": "m", "dtype": "float32"}
-    assert load_recipe(path, ["training.learning_rate=1e-4"]).training.learning_rate == 1e-4
-
-
 def test_a_run_keeps_texts_that_look_like_numbers(tmp_path: Path) -> None:
     model = {"args": {"pretrained": "m", "revision": "1234e56", "dtype": "012"}}
     recipe = check_recipe({**MINIMAL, "model": model}, "x")
@@ -65,18 +55,6 @@ def test_enable_thinking_is_a_template_argument() -> None:
         "effort": "low",
         "enable_thinking": False,
     }
-
-
-def test_think_end_token_is_a_setting_of_the_verifier() -> None:
-    args = {"pretrained": "m", "think_end_token": "</reason>"}
-    recipe = check_recipe({**MINIMAL, "model": {"args": args}}, "x")
-    assert "think_end_token" not in build_sampler_settings(recipe).model_args
-    assert recipe.build_identity()["model"]["args"] == args
-    assert recipe.add_think_end_token({"rule": "a"}) == {
-        "rule": "a",
-        "think_end_token": "</reason>",
-    }
-    assert recipe.add_think_end_token({"think_end_token": "<end>"}) == {"think_end_token": "<end>"}
 
 
 @pytest.mark.parametrize("name", sorted(list_bundled_recipes()))
