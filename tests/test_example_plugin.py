@@ -45,22 +45,6 @@ def test_plugins_are_listed_with_package(installed_package: Path) -> None:
     assert "example_experiment (package gapft-example-plugin)" in line
 
 
-@pytest.mark.thorough
-def test_run_uses_selector_and_experiment(installed_package: Path, tmp_path: Path) -> None:
-    succeed(
-        "run", "demo", "--run-dir", tmp_path / "run",
-        "--condition", "hardest_recovered", "--seed", 13,
-        "--set", "data.pool_limit=60", "--set", "data.audit_limit=40",
-        "--set", "training.repetitions=1", "--set", "search.k=4",
-        "--set", "experiments.answer_lengths={}", "--set", "executor.workers=1",
-        env={"PYTHONPATH": str(installed_package)},
-    )  # fmt: skip
-    report = (tmp_path / "run/report/index.md").read_text()
-    assert "## Answer lengths" in report
-    assert (tmp_path / "run/answer_lengths/hardest_recovered-seed13.json").exists()
-    assert (tmp_path / "run/selections/hardest_recovered-seed13.parquet").exists()
-
-
 def test_experiment_of_one_file_is_in_the_report(run_at: Callable[..., BaseRun]) -> None:
     """The letters run names the example's file with ``--plugin``."""
     run = run_at("audited")

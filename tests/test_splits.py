@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
@@ -34,12 +33,6 @@ doc_to_target: "{{answer}}"
 generation_kwargs: {do_sample: false, max_gen_toks: 12}
 metadata: {version: 1, gapft: {verifier: option_letter, id: "{{id}}", content: [question]}}
 """
-
-
-def build_problems(count: int) -> list[Problem]:
-    return [
-        Problem(f"p{i}-{derive_key(i) % 16**12:012x}", f"question {i}", "A") for i in range(count)
-    ]
 
 
 def build_recipe(calibration: object = None, **data: object) -> Recipe:
@@ -75,98 +68,43 @@ def read_problems(folder: Path, recipe: Recipe, split: str) -> list[Problem]:
     return read_splits(load_task("letters", [folder]), recipe)[split].problems  # type: ignore[index]
 
 
-def list_ids(problems: list[Problem]) -> set[str]:
-    return {problem.id for problem in problems}
+#: A problem's content hash and its prompt, each of which others may share.
+CONTENTS = st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)), min_size=2, max_size=25)
 
 
-@settings(deadline=None, max_examples=50)
-@given(st.integers(2, 60), st.data(), st.randoms())
-def test_division_partitions_the_split_in_any_order(
-    count: int, data: st.DataObject, rng: random.Random
-) -> None:
-    split = build_problems(count)
-    size = data.draw(st.integers(1, count - 1))
-    pool, calibration = divide_pool(split, size)
-    assert len(calibration) == size
-    assert list_ids(pool) | list_ids(calibration) == list_ids(split)
-    assert list_ids(pool).isdisjoint(list_ids(calibration))
-    rng.shuffle(split)
-    assert list_ids(divide_pool(split, size)[1]) == list_ids(calibration)
-
-
-@settings(deadline=None, max_examples=50)
-@given(st.integers(2, 60), st.data())
-def test_limited_pool_is_kept_when_possible(count: int, data: st.DataObject) -> None:
-    split = build_problems(count)
-    size = data.draw(st.integers(1, count - 1))
-    limit = data.draw(st.integers(1, count - size))
-    pool, _ = divide_pool(split, size)
-    assert sort_by_hash(pool)[:limit] == sort_by_hash(split)[:limit]
-
-
-@settings(deadline=None, max_examples=50)
-@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=8, max_size=25))
-def test_problems_with_calibration_content_leave_the_pool(
-    contents: list[tuple[int, int]],
-) -> None:
-    """Some problems repeat another's content hash, some its prompt."""
-    split = [
-        Problem(f"{i}-{derive_key(digest) % 16**12:012x}", f"prompt {prompt}", "A")
+def build_problems(name: str, contents: list[tuple[int, int]]) -> list[Problem]:
+    return [
+        Problem(f"{name}{i}-{derive_key(digest) % 16**12:012x}", f"prompt {prompt}", "A")
         for i, (digest, prompt) in enumerate(contents)
     ]
-    calibrating = sort_by_hash(split)[-1]
-    left = [
-        problem
-        for problem in split
-        if problem.prompt != calibrating.prompt
-        and extract_content_hash(problem.id) != extract_content_hash(calibrating.id)
-    ]
-    if not left:
-        return
-    pool, calibration = divide_pool(split, 1)
-    assert (calibration, pool) == ([calibrating], left)
-    splits = {"calibration": calibration, "pool": pool}
-    require_disjoint(
-        {name: key_by_prompt(problems) for name, problems in splits.items()}, "t", keep_shared=False
-    )
 
 
-@settings(deadline=None, max_examples=50)
-@given(
-    st.integers(8, 40),
-    st.lists(st.tuples(st.integers(0, 39), st.sampled_from(["id", "hash", "prompt"])), max_size=9),
-    st.integers(1, 12),
-)
-def test_audit_duplicates_stay_in_the_pool(
-    count: int, repeated: list[tuple[int, str]], size: int
+def is_same(a: Problem, b: Problem) -> bool:
+    return a.prompt == b.prompt or extract_content_hash(a.id) == extract_content_hash(b.id)
+
+
+@given(CONTENTS, CONTENTS.map(lambda contents: contents[:4]), st.integers(1, 24), st.randoms())
+def test_calibration_takes_the_last_problems_and_shares_none(
+    contents: list[tuple[int, int]],
+    of_audit: list[tuple[int, int]],
+    size: int,
+    rng: random.Random,
 ) -> None:
-    split = build_problems(count)
-    by_row = {row % count: how for row, how in repeated}
-    for row in (row for row, how in by_row.items() if how == "id"):
-        split[row] = replace(split[row], id=f"plain{row}")  # without a content hash
-    audit = [copy_problem(split[row], how) for row, how in by_row.items()] + build_problems(50)[40:]
-    free = [problem for row, problem in enumerate(split) if row not in by_row]
-    if size > len(free) or size == count:
+    """In any order of the split; so a limited pool, its first problems, stays as it is."""
+    split, audit = build_problems("p", contents), build_problems("a", of_audit)
+    free = [problem for problem in split if not any(is_same(problem, other) for other in audit)]
+    calibration = sort_by_hash(free)[-size:]
+    pool = [p for p in split if not any(is_same(p, other) for other in calibration)]
+    if size > len(free) or not pool:
         with pytest.raises(UserError, match=rf"calibration.*asks for {size} of"):
             divide_pool(split, size, audit)
         return
-    pool, calibration = divide_pool(split, size, audit)
-    assert calibration == sort_by_hash(free)[-size:]
-    assert pool == [problem for problem in split if problem not in calibration]
-    splits = {"calibration": calibration, "audit": audit}
-    require_disjoint(
-        {name: key_by_prompt(problems) for name, problems in splits.items()}, "t", keep_shared=False
-    )
-
-
-def copy_problem(problem: Problem, how: str) -> Problem:
-    """Build a problem of another split that is equal by exactly one of the three rules."""
-    _, _, digest = problem.id.partition("-")
-    return {
-        "id": Problem(problem.id, "of the audit", "A"),
-        "hash": Problem(f"audit-{digest}", "of the audit", "A"),
-        "prompt": Problem("audit-ffffffffffff", problem.prompt, "A"),
-    }[how]
+    assert divide_pool(split, size, audit) == (pool, calibration)
+    rng.shuffle(split)
+    assert divide_pool(split, size, audit)[1] == calibration
+    for other in (pool, audit):
+        keyed = {"calibration": key_by_prompt(calibration), "other": key_by_prompt(other)}
+        require_disjoint(keyed, "t", keep_shared=False)
 
 
 def test_validation_split_can_calibrate(folder: Path) -> None:
