@@ -55,10 +55,6 @@ def test_item_that_kills_workers_twice_fails(pool):
     assert last == Outcome("died", reason="its worker died twice (signal SIGABRT: out of luck)")
 
 
-def test_retries_item_after_worker_death(pool, tmp_path):
-    assert pool.map([["die once", str(tmp_path / "flag")]]) == [Outcome("done", "survived")]
-
-
 @pytest.mark.parametrize(
     ("item", "reason"),
     [
@@ -125,22 +121,21 @@ def test_missing_function_is_an_error(function, reason):
         pool.map([1])
 
 
+def test_retries_item_after_worker_death(pool, tmp_path):
+    assert pool.map([["die once", str(tmp_path / "flag")]]) == [Outcome("done", "survived")]
+
+
 PROGRAM = """
-import sys
 from gapft_harness.verification.pool import WorkerPool
 pool = WorkerPool("worker_functions:environment", workers=1)
 print(pool.map([1])[0].value["pid"])
 """
 
 
-@pytest.mark.parametrize("how", ["-c", "stdin", "file"])
-def test_works_from_any_main_and_ends_with_it(how, tmp_path):
-    """__main__ needs no guard, and an unclosed pool leaves no process."""
-    (tmp_path / "program.py").write_text(PROGRAM)
-    arguments = {"-c": ["-c", PROGRAM], "stdin": ["-"], "file": [str(tmp_path / "program.py")]}
+def test_unclosed_pool_leaves_no_process():
+    """Its program needs no guard of ``__main__``."""
     done = subprocess.run(
-        [sys.executable, *arguments[how]],
-        input=PROGRAM if how == "stdin" else None,
+        [sys.executable, "-c", PROGRAM],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
         capture_output=True,
         text=True,
