@@ -1,4 +1,4 @@
-"""A selector must declare that it uses other responses than the kept ones."""
+"""A selector must declare that it uses other responses than the kept ones, or repeats."""
 
 from __future__ import annotations
 
@@ -48,3 +48,16 @@ def test_using_another_response_must_be_declared(
     else:
         chosen = run_selector(select, entry, SEARCHED.pool, 1, Arm("mine", 13))
         assert chosen == select(None, 1, None)
+
+
+@pytest.mark.parametrize("repeats", [False, True])
+def test_repeats_must_be_declared(repeats: bool) -> None:
+    def select(pool: Any, n: int, rng: Any) -> list[Evidence]:
+        return [RECOVERED] * n
+
+    entry = Registration("selector", "mine", "mine.py", select, SelectorTraits(repeats=repeats))
+    if repeats:
+        assert len(run_selector(select, entry, SEARCHED.pool, 2, Arm("mine", 13))) == 2
+    else:
+        with pytest.raises(PluginError, match=RECOVERED.problem_id):
+            run_selector(select, entry, SEARCHED.pool, 2, Arm("mine", 13))
