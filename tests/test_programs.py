@@ -14,9 +14,7 @@ from tests.tasks.benchmark_files import build_test, pack_tests
 RESPONSES = [
     # response, the last program
     ("```python\nprint(1)\n```", "print(1)\n"),
-    ("So:\n\n```py\nprint(1)\n```\nIt prints 1.", "print(1)\n"),
     ("```Python3\nprint(1)\n```", "print(1)\n"),
-    ("``` python \nprint(1)\n```  ", "print(1)\n"),
     ("```{.python}\nprint(1)\n```", "print(1)\n"),
     ('```python title="a.py"\nprint(1)\n```', "print(1)\n"),
     ("```\nprint(1)\n```", "print(1)\n"),
@@ -32,7 +30,6 @@ RESPONSES = [
     ("```python\na\n```\nno:\n```python\nb\n```", "b\n"),
     # sample output after the program is not a program
     ("```python\na\n```\nIt prints\n```\n1\n```", "a\n"),
-    ("```python\na\n```\nIt prints\n```text\n1\n```", "a\n"),
     ("```\na\n```\n```output\n1\n```", "a\n"),
     # no program
     ("print(1)", None),
@@ -43,8 +40,6 @@ RESPONSES = [
     ("```python``` is a fence", None),
     # a fence without a label that is never closed does not take a labelled program's place
     ("```python\na\n```\nIt prints\n```\n1", "a\n"),
-    ("```py\na\n```\nThat is all.\n```", "a\n"),
-    ("~~~python3\na\n~~~\nIt prints\n~~~\n1", "a\n"),
     ("  ```python\r\n  a\r\n  ```\r\n\r\n  ```\r\n  1\r\n", "a\n"),
     # nor does an unlabelled fence with nothing after it
     ("```\na\n```\nThat is all.\n```\n\n", "a\n"),
@@ -101,21 +96,13 @@ def test_orders_public_tests_before_hidden_tests():
     [
         ({"kind": "interactive"}, "'interactive'"),
         ({"function": "f"}, "kind stdin"),
-        ({"kind": "function"}, "kind function"),
         ({"kind": "function", "function": "a b"}, "'a b'"),
-        ({"function": 3}, "'function'"),
-        ({"tests": "1"}, "'tests'"),
-        ({"tests": [{"input": "1"}]}, "'tests.0.expected'"),
         ({"tests": [{"input": "1", "output": 2}]}, "'tests.0.output'"),
         ({"tests": [{"input": "1", "output": "2", "expected": "2"}]}, "'tests.0.output'"),
         ({"public": 2}, "public from 0 to 1"),
-        ({"public": True}, "'public'"),
-        ({"public": None}, "'public'"),
-        ({"hidden": 3}, "'hidden'"),
         ({"hidden": pack_tests([build_test("1", "2", "functional")])}, "hidden"),
         ({"hidden": pack_tests([])[:-2]}, "hidden"),
         ({"tests": [], "public": 0, "hidden": None}, "tests"),
-        ({"tests": [], "public": 0, "hidden": pack_tests([])}, "tests"),
         ({"answer": "B"}, "'answer'"),
     ],
 )
