@@ -65,7 +65,7 @@ EXPERIMENTS = {
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of all controls, which is verified."""
     folder = tmp_path_factory.mktemp("controls") / "task"
-    task = write_planted_task(folder, range(150), range(200, 260))
+    task = write_planted_task(folder, range(150), range(250, 300))
     conditions = {"gapft": {}, "replay": {}, **DEPTHS, **SHARES, **GOLD, **MORE, **CORE}
     path = task.run("run", conditions=conditions, experiments=EXPERIMENTS, budget={"n": SLOTS})
     task.verify("run")
@@ -107,7 +107,8 @@ def test_pairs_match_decisions(
 
     def read_passes(condition: str) -> NDArray[np.bool_]:
         decided = [read_rows(run / layout.decisions_path(Arm(condition, s))) for s in SEEDS]
-        return np.array([[row["status"] == "pass" for row in rows] for rows in decided])
+        ordered = [sorted(rows, key=lambda row: str(row["problem_id"])) for rows in decided]
+        return np.array([[row["status"] == "pass" for row in rows] for rows in ordered])
 
     reference, *rows = tables[control]
     seed_rows = {(r["condition"], r["against"], r["seed"]): r for r in tables[f"{control}_seeds"]}

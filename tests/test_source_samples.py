@@ -20,7 +20,9 @@ SEARCHED = 8
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    task = write_planted_task(tmp_path_factory.mktemp("samples") / "task", range(40), range(90))
+    task = write_planted_task(
+        tmp_path_factory.mktemp("samples") / "task", range(40), range(200, 290)
+    )
     return task.run(
         "run",
         search={"k": SEARCHED},
