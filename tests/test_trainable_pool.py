@@ -14,7 +14,6 @@ from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import prompt_lengths
 from gapft_harness.recipe.recipe import build_sampler_settings
 from gapft_harness.stages.search.data import load_problems
-from gapft_harness.stages.search.trainable import NotTrainable, check_trainable
 
 
 def list_problems(overrides: list[str], recipe: str = "demo") -> str:
@@ -53,18 +52,6 @@ def test_conditions_have_their_own_limits() -> None:
     fits = measure_longest_prompt() + 32
     own = ["conditions={gapft: {}, short: {selector: gapft, training: {max_length: 20}}}"]
     assert "in condition 'short'" in list_problems([f"training.max_length={fits}", *own])
-    recipe = resolve_recipe(
-        Options(
-            "demo",
-            overrides=[
-                f"training.max_length={fits}", "model.start_tokens=1", "training.start_tokens=2",
-            ],
-        )
-    )  # fmt: skip
-    plugins = load_plugins()
-    problems, task, *_ = load_problems(recipe, "pool", plugins, ())
-    with pytest.raises(NotTrainable):
-        check_trainable(recipe, plugins, problems, task)
 
 
 def test_rejects_incomparable_golds_before_search(tmp_path: Path) -> None:

@@ -13,11 +13,9 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from demo_policies import arithmetic, pretrain, programs
-from demo_policies.problems import Demo, Split
+from demo_policies.problems import Demo
 from demo_policies.problems import main as write_tasks
 from demo_policies.programs import build_constant, build_unfinished, build_whole, write_feedback
 from gapft_harness.demo import find_code_policy, find_policy
@@ -26,9 +24,6 @@ from gapft_harness.sandbox import Program, Sandbox
 from gapft_harness.verification.programs import last_program, read_suite
 
 TASKS = Path(__file__).resolve().parents[2] / "tasks"
-SPLITS: tuple[Split, ...] = ("pretrain", "tuning", "pool", "audit")
-splits, seeds = st.sampled_from(SPLITS), st.integers(0, 10_000)
-
 Record = dict[str, Any]
 
 
@@ -93,24 +88,6 @@ def load_model(folder: Path) -> Any:
 
 
 # Problems
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    bundled=st.sampled_from([*BUNDLED.values()]),
-    first=splits,
-    second=splits,
-    seed=seeds,
-    second_seed=seeds,
-)
-def test_splits_share_no_content(
-    bundled: Bundled, first: Split, second: Split, seed: int, second_seed: int
-) -> None:
-    generated = bundled.demo.generate(first, 40, seed)
-    assert {problem.split for problem in generated} == {first}
-    others = bundled.demo.generate(second, 40, second_seed)
-    contents = ({problem.content for problem in group} for group in (generated, others))
-    assert first == second or not set.intersection(*contents)
 
 
 def test_bundled_files_are_made_again(tmp_path: Path) -> None:
