@@ -28,7 +28,7 @@ def test_asks_on_terminal_before_change(run_at: RunAt) -> None:
     run = run_at("reported", "demo")
     before = read_files(run.path)
     main, side = pty.openpty()
-    command = [sys.executable, "-m", "gapft_harness.cli.main", "run", run.path, "--seed", "14"]
+    command = [sys.executable, "-m", "gapft_harness.cli.main", "run", str(run.path), "--seed", "14"]
     with subprocess.Popen(command, stdin=side, stdout=side, stderr=side) as process:
         os.close(side)
         os.write(main, b"n\n")
