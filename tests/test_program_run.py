@@ -22,7 +22,7 @@ from tests.kit.tampering import forge_record_key
 
 @pytest.mark.parametrize("context", ["conversation", "problem"])
 def test_training_uses_conversation_or_problem_alone(tmp_path: Path, context: str) -> None:
-    run = write_changing_run(tmp_path / "run", {"gapft": {}, "uniform": {}})
+    run = write_changing_run(tmp_path / "run", {"gapft": {}, "all_verified": {}})
     settings = ("episode.attempts=2", f"evidence.context={context}")
     run.run("out", *settings, stages=STAGES[:3])
     out = run.folder / "out"
@@ -33,7 +33,7 @@ def test_training_uses_conversation_or_problem_alone(tmp_path: Path, context: st
         row["problem_id"]: row["prompt_ids"] for row in read_rows(out / "pool/problems.parquet")
     }
     continued = set()
-    for condition in ("gapft", "uniform"):
+    for condition in ("gapft", "all_verified"):
         for example in read_rows(out / f"selections/{condition}-seed13.parquet"):
             response = responses[example["problem_id"], example["response_index"]]
             conversation = response["context_ids"] or prompts[example["problem_id"]]
