@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from gapft_harness.hooks.manager import load_plugins
 from tests.kit.changing_run import (
     ChangingRun,
     Work,
@@ -314,6 +315,12 @@ ELSEWHERE = {
 }
 #: Keys that only the trainer grpo reads.
 GRPO = "training.grpo."
+
+
+def test_every_experiment_is_added() -> None:
+    """Two have a run of their own: tests/training/test_grpo.py, tests/test_matched_diversity.py."""
+    registered = {entry.name for entry in load_plugins().all() if entry.kind == "experiment"}
+    assert registered == {*EXPERIMENTS, "online", "matched_diversity"}
 
 
 @pytest.fixture(scope="module")

@@ -399,6 +399,9 @@ OPTION_MISTAKES = {
         "'training'",
     ),
     "unknown task": in_data("--set data.task=gapft_dmo", "gapft_dmo", "gapft_demo"),
+    "split that the task lacks": in_data(
+        "--set experiments.scaling.calibration=validation", "validation_split"
+    ),
     "unknown verifier": in_option("--set verifier.name=nope", "'nope'"),
     "parameter of a verifier": in_data(
         "--set 'verifier={name: option_letter, params: {rule: frist_explicit}}'",
