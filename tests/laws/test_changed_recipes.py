@@ -558,6 +558,7 @@ def test_copy_verifies_without_its_store(run: ChangingRun) -> None:
     shutil.rmtree(run.folder / "out")
     shutil.rmtree(run.folder / ".store")
     assert run.verify("copies/out").returncode == 0
+    assert not (run.folder / "copies/.store").exists()
 
 
 def test_settings_of_the_report_change_the_report_alone(run: ChangingRun) -> None:
