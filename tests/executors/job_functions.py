@@ -97,17 +97,6 @@ def read_environment(progress, names):
     return {name: os.environ.get(name) for name in names}
 
 
-def wait_until_heard(progress, folder, patience_s):
-    """Return only after the driver has received progress."""
-    deadline = time.monotonic() + patience_s
-    progress(0, 1)
-    while not (Path(folder) / "heard").exists():
-        if time.monotonic() > deadline:
-            raise TimeoutError("nobody heard")
-        time.sleep(0.02)
-    return {}
-
-
 def echo(progress, text):
     return {"text": text}
 
