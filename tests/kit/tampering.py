@@ -119,8 +119,7 @@ def tamper(run: Path) -> Iterator[Damage]:
 
 
 def _list_damages(run: Path) -> Iterator[Damage]:
-    content, records = read_run(run), read_records(run)
-    files = _list_recorded_files(run)
+    records, files = read_records(run), _list_recorded_files(run)
     names = [Path(name).stem for name in records if name.startswith("budgets/")]
     arms = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
 
@@ -148,7 +147,6 @@ def _list_damages(run: Path) -> Iterator[Damage]:
         part = f"{describe(first)}, {describe(second)}"
         swap = partial(_swap_files, first=first, second=second)
         yield Damage("swapped, recorded", entries, part, partial(_record_after, entries, swap))
-    yield from _list_fact_damages(content, describe)
     yield from _list_record_damages(run, describe)
     for file in (file for file in files if file != RECORDS):
         entry = find_entry(file)
@@ -164,36 +162,25 @@ def _list_damages(run: Path) -> Iterator[Damage]:
             yield Damage("copied", (more,), describe(entry), copy)
 
 
-def _list_fact_damages(
-    content: Mapping[str, Any], describe: Callable[..., str]
-) -> Iterator[Damage]:
-    """Yield the changes of facts of the run itself."""
-    for section in filter(content.get, content):  # an empty one has no effect
-        apply = partial(change_run, change=partial(_remove_section, section=section))
-        yield Damage("section removed", (), f"{RECORDS} {section}", apply)
-    facts = {name: value for name, value in content.items() if name != "outputs"}
-    for keys, value in list_values(facts):
-        change = partial(_change_value, keys=keys, value=alter(value))
-        apply = partial(change_run, change=change)
-        yield Damage("fact", (RECORDS,), describe(RECORDS, keys), apply)
-
-
 def _list_record_damages(run: Path, describe: Callable[..., str]) -> Iterator[Damage]:
-    """Yield the changes of what a run records of its outputs.
+    """Yield the changes of the facts of a run, and of what it records of its outputs.
 
     Of the values below one part of a key, such as a setting, only the first is changed.
     """
-    records = read_records(run)
+    content, records = read_run(run), read_records(run)
+    for section in filter(content.get, content):  # an empty one has no effect
+        remove = partial(change_run, change=partial(_remove_section, section=section))
+        yield Damage("section removed", (), f"{RECORDS} {section}", remove)
     for name in records:
         forget = partial(change_records, change=partial(_remove_section, section=name))
         yield Damage("not recorded", (name,), describe(RECORDS, [name]), forget)
-    for keys, value in list_values(records):
+    for keys, value in list_values(content):
         change = partial(_change_value, keys=keys, value=alter(value))
-        apply = partial(change_records, change=change)
-        part = describe(RECORDS, keys[:4])
-        yield Damage("fact", (RECORDS,), part, apply)
-        if keys[1] == "made_from" and keys[2] != "function":
-            name, inner = str(keys[0]), keys[2:]
+        own_keys = keys[1:5] if keys[0] == "outputs" else keys
+        part = describe(RECORDS, own_keys)
+        yield Damage("fact", (RECORDS,), part, partial(change_run, change=change))
+        if keys[0] == "outputs" and keys[2] == "made_from" and keys[3] != "function":
+            name, inner = str(keys[1]), keys[3:]
             forge = partial(forge_record_key, name=name, keys=inner, value=alter(value))
             yield Damage("key", (name,), part, forge)
 

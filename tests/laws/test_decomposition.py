@@ -73,17 +73,6 @@ def test_change_of_pass_at_1_is_decomposed_exactly(
     assert contrast.s + contrast.u + contrast.g == after["gapft"] - after["uniform"]
 
 
-@given(SOURCE, ARMS, st.data())
-def test_order_of_problems_and_seeds_does_not_matter(
-    source: list[tuple[bool, list[bool]]], arms: dict[str, list[list[bool]]], data: st.DataObject
-) -> None:
-    states, order = classify(source), data.draw(st.permutations(range(PROBLEMS)))
-    for seeds in arms.values():
-        shuffled = [[row[place] for place in order] for row in reversed(seeds)]
-        shuffled_states = [states[place] for place in order]
-        assert decompose(shuffled_states, shuffled) == decompose(states, seeds)
-
-
 @given(SOURCE, ROW)
 def test_more_samples_move_gains_from_missed_to_recovered(
     source: list[tuple[bool, list[bool]]], passed: list[bool]
