@@ -17,17 +17,16 @@ import yaml
 
 from tests.kit.command import succeed
 from tests.kit.local_tasks import build_task
+from tests.kit.plugins import build_plugin
 
 K = 4
 SEEDS = (13, 21)
 
 _TASK = build_task("planted", 'verifier: first_letter, keep: shortest, id: "{{id}}"')
 
-_PLUGIN = '''
+_SOURCE = '''
 import hashlib
 import json
-
-from gapft_harness.api import Generated, Generation, Verdict, hookimpl
 
 
 def share(*parts):
@@ -81,22 +80,14 @@ def train(job):
     weights = {f"q.lora_{x}.weight": np.full((2, 2), share(job.arm.name), "f") for x in "AB"}
     save_file(weights, job.output / "adapter_model.safetensors")
     return {"seconds": 0.0}
-
-
-@hookimpl
-def register_samplers(register):
-    register("planted", Planted)
-
-
-@hookimpl
-def register_verifiers(register):
-    register("first_letter", FirstLetter)
-
-
-@hookimpl
-def register_trainers(register):
-    register("planted", train)
 '''
+
+_PLUGIN = build_plugin(
+    _SOURCE,
+    samplers=['"planted", Planted'],
+    verifiers=['"first_letter", FirstLetter'],
+    trainers=['"planted", train'],
+)
 
 _RECIPE: dict[str, Any] = {
     "name": "planted",

@@ -9,6 +9,7 @@ from typing import Any
 
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.verify.run import verify
+from tests.kit.plugins import build_plugin
 from tests.kit.recording_run import LettersTask, write_letters_task
 
 STAGES = ("states", "select", "train", "audit", "report")
@@ -27,14 +28,10 @@ LOSSES = {
 
 #: The trainer writes a lora_B of ones, so the sampler can read the scale from the weights.
 #: The file ``fuse`` beside the log, if present, holds the number of calls before a failure.
-PLUGIN = (
-    f"LOSSES = {LOSSES!r}\n"
-    + """
+_SOURCE = """
 import hashlib
 import json
 import pathlib
-
-from gapft_harness.api import Generated, Generation, hookimpl, weights_hash
 
 SCALES = [0.25, 0.5, 0.75, 1.0]
 
@@ -109,17 +106,11 @@ def train(job):
     ones["v.lora_A.weight"] *= share(job.arm.name)  # no two arms have one adapter
     save_file(ones, job.output / "adapter_model.safetensors")
     return {"seconds": 0.0}
-
-
-@hookimpl
-def register_samplers(register):
-    register("by_scale", ByScale, operational=["log"])
-
-
-@hookimpl
-def register_trainers(register):
-    register("ones", train)
 """
+PLUGIN = build_plugin(
+    f"LOSSES = {LOSSES!r}\n{_SOURCE}",
+    samplers=['"by_scale", ByScale, operational=["log"]'],
+    trainers=['"ones", train'],
 )
 
 _SETTINGS: dict[str, Any] = {
