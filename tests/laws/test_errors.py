@@ -290,9 +290,6 @@ RECIPE_MISTAKES = {
     "no conditions": in_recipe({"conditions": []}, "conditions"),
     "two conditions in one item": in_recipe({"conditions": [{"a": {}, "b": {}}]}, "conditions"),
     "condition twice": in_recipe({"conditions": ["a", {"a": {}}]}, "conditions"),
-    "misspelt key of a condition": in_recipe(
-        condition(parms={}), "conditions.c.parms", "'conditions.c.params'"
-    ),
     "value for a condition": in_recipe({"conditions": {"c": "uniform"}}, "conditions.c"),
     "condition above the folder": in_recipe({"conditions": {"../c": {}}}, "conditions", "'../c'"),
     "condition named as the source": in_recipe(
@@ -495,7 +492,6 @@ POLICY_MISTAKES = {
     ),
     "negative margin": in_policy("tasks: {toy: {f1: -0.01}}", "'tasks.toy.f1'", "-0.01"),
     "no number": in_policy("overall: .nan", "nan"),
-    "400 digits": in_policy(f"overall: 1{'0' * 400}", "overall"),
     "boolean": in_policy("overall: true", "True"),
     "nothing": in_policy("overall:", "no margin"),
     "equal margins": in_policy("overall: {block: 0.1, warn: 0.1}", "warn"),
@@ -506,7 +502,6 @@ POLICY_MISTAKES = {
 }
 LOG_MISTAKES = {
     "text for a number": in_log(change_row(2, exact_match="1"), "line 3", "'exact_match'"),
-    "401 digits": in_log(change_row(1, exact_match=10**400), "line 2", "'exact_match'"),
     "no finite sum": in_log(change_row(1, exact_match=1e300), "line 2", "'exact_match'"),
     "NaN": in_log(change_row(1, exact_match=float("nan")), "line 2", "'exact_match'"),
     "null": in_log(change_row(1, exact_match=None), "line 2", "'exact_match'"),
@@ -648,9 +643,6 @@ TASK_MISTAKES = {
     "misspelt field of an id": in_task("keep: shortest", 'id: "{{nmae}}"', "nmae"),
     "no YAML": in_task("task: sums", "task: [sums"),
     "conflicting generation": in_task("do_sample: false", "do_sample: true", "do_sample"),
-    "no training split": in_task(
-        "training_split: train\n", "", "training_split", command="run --task sums"
-    ),
     "golds that the verifier cannot read": Mistake(
         ("gap", "sums", *DUMMY),
         ("audit.jsonl", "line 1"),
@@ -690,14 +682,10 @@ OTHER_MISTAKES = {
     "run: misspelt recipe": call("run dmo", "'dmo'", "'demo'"),
     "run: file of a misspelt recipe": call("run dmo.yaml", "dmo.yaml", "'demo'"),
     "run: unknown recipe": call("run xyz", "xyz", "gapft list recipes"),
-    "run: missing file": call("run nope.yaml", "nope.yaml"),
-    "run: folder": call("run .", "."),
     "run: folder of a run": call("run r", "is a folder", **{"r/recipe.yaml": "name: x\n"}),
     "run: stage of no run": call("run --run-dir nowhere --only states", "nowhere"),
     "run: address": call("run demo --run-dir s3://b/r", "s3://b/r"),
-    "verify: no run": call("verify nope", "nope"),
     "compare: one log": call(f"compare {BEFORE}", "BEFORE", "AFTER"),
-    "compare: missing log": call(f"compare {BEFORE} nope", "nope"),
     "compare: metric": call(f"compare {BEFORE} {AFTER} --metric nope", "'nope'"),
     "compare: task": call(f"compare {BEFORE} {AFTER} --task nope", "'nope'"),
     "compare: field of groups": call(f"compare {BEFORE} {AFTER} --by nope", "'nope'"),
@@ -732,7 +720,6 @@ OTHER_MISTAKES = {
         "run --run-dir r --task gapft_demo --model-args pretrained=bundled:demo "
         "--set 'search.responses={pool: [no.json]}' --only search", "no.json"
     ),
-    "export: no run": call("export nope --to trl --out O", "nope"),
     "export: nothing": call("export nope --out O", "--to"),
     "list": call("list taks", "list taks: unknown kind", "'tasks'"),
     "list: folder of recipes": call("list recipes --path", "--path"),

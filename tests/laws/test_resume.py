@@ -22,7 +22,6 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.hooks.manager import load_plugins
 from tests.kit.command import call
 from tests.kit.kills import (
     ENDINGS,
@@ -95,11 +94,6 @@ def make_run(whole: WatchedRun, tmp_path: Path) -> Callable[..., WatchedRun]:
         return run
 
     return make
-
-
-def test_every_executor_has_a_row() -> None:
-    registered = {entry.name for entry in load_plugins().all() if entry.kind == "executor"}
-    assert registered == {name.partition(",")[0] for name in EXECUTORS}
 
 
 def choose_points(run: WatchedRun) -> list[Point]:

@@ -73,11 +73,6 @@ def test_every_registered_selector_has_a_row() -> None:
     assert {row.selector for row in ROWS.values()} == set(TRAITS)
 
 
-@BY_ROW
-def test_plain_pool_suffices_for_every_selector(name: str) -> None:
-    assert fill(ROWS[name], PLAIN.pool)
-
-
 @given(
     searched_pools(SLOTS, REPLAY),
     SEEDS,

@@ -20,7 +20,6 @@ from tests.kit.records import change_records, change_run, read_records, record_a
 from tests.kit.runs import BaseRun
 from tests.kit.tampering import (
     change_facts,
-    change_json,
     forge_record_key,
     read_rows,
     write_rows,
@@ -142,16 +141,6 @@ def test_ignores_unfinished_files(run: BaseRun) -> None:
         (run.path / relative).parent.mkdir(exist_ok=True)
         (run.path / relative).write_text("{}")
     assert run.find_differences() == []
-
-
-def test_edited_adapter_config_is_named(run: BaseRun) -> None:
-    """The arm's decisions were made with another one."""
-    path = run.path / f"adapters/{ARM}/adapter_config.json"
-    change_json(path, lambda config: config.update(use_rslora=7))
-    record_again(run.path, f"adapters/{ARM}")
-    lines = run.find_differences()
-    assert any(f"run.json, decisions/{ARM}.parquet: inputs.adapter" in line for line in lines)
-    assert any(line.startswith(f"adapters/{ARM}/adapter_config.json: use_rslora") for line in lines)
 
 
 def test_attention_may_be_unknown(run: BaseRun) -> None:
