@@ -49,11 +49,8 @@ def fail_after(progress, folder, text):
     raise UserError(text)
 
 
-def die(progress, how, words="", leave_child=False):
+def die(progress, how, words=""):
     print(words)
-    if leave_child and os.fork() == 0:
-        time.sleep(20)
-        os._exit(0)
     if how == "exit":
         os._exit(7)
     os.kill(os.getpid(), getattr(signal, how))

@@ -107,21 +107,6 @@ class PlantedTask:
 
     folder: Path
 
-    def write_data(self, pool: Sequence[int], audit: Sequence[int]) -> None:
-        """Write the splits, one problem for each number, in this order."""
-        for split, numbers in (("pool", pool), ("audit", audit)):
-            rows = [
-                {
-                    "id": f"{split}{number:03d}",
-                    "question": f"{split} {number:03d} {'ab'[number % 2]}",
-                    "answer": "ab"[number % 2],
-                    "subject": "xy"[number // 2 % 2],
-                }
-                for number in numbers
-            ]
-            text = "".join(f"{json.dumps(row)}\n" for row in rows)
-            (self.folder / "tasks" / f"{split}.jsonl").write_text(text)
-
     def write_recipe(self, name: str, **keys: Any) -> Path:
         """Write ``NAME.yaml`` with other keys; return its path."""
         recipe = self.folder / f"{name}.yaml"
@@ -145,13 +130,23 @@ class PlantedTask:
 
 
 def write_planted_task(folder: Path, pool: Sequence[int], audit: Sequence[int]) -> PlantedTask:
-    """Write the task, its plugin and its data."""
+    """Write the task, its plugin and its data: one problem for each number, in this order."""
     (folder / "tasks").mkdir(parents=True)
     (folder / "tasks/planted.yaml").write_text(_TASK)
     (folder / "plugin.py").write_text(_PLUGIN)
-    task = PlantedTask(folder)
-    task.write_data(pool, audit)
-    return task
+    for split, numbers in (("pool", pool), ("audit", audit)):
+        rows = [
+            {
+                "id": f"{split}{number:03d}",
+                "question": f"{split} {number:03d} {'ab'[number % 2]}",
+                "answer": "ab"[number % 2],
+                "subject": "xy"[number // 2 % 2],
+            }
+            for number in numbers
+        ]
+        text = "".join(f"{json.dumps(row)}\n" for row in rows)
+        (folder / "tasks" / f"{split}.jsonl").write_text(text)
+    return PlantedTask(folder)
 
 
 def read_rows(table: Path) -> list[dict[str, Any]]:

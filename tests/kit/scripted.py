@@ -13,9 +13,7 @@ from gapft_harness.hooks.protocols import (
     Generated,
     Generation,
     ReportGeneration,
-    ReportProgress,
     Request,
-    report_nothing,
 )
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
@@ -127,9 +125,7 @@ def draw(
     recipe: Recipe,
     verifier: PrefixVerifier,
     episodes: Episodes = SINGLE,
-    progress: ReportProgress = report_nothing,
 ) -> Responses:
     return generate_missing(
-        folder, problems, build_phases(recipe), sampler, progress=progress, episodes=episodes,
-        judge=Judge(verifier),
+        folder, problems, build_phases(recipe), sampler, episodes=episodes, judge=Judge(verifier),
     )  # fmt: skip

@@ -179,10 +179,10 @@ DUMMY = (
 )
 
 
-def in_task(old: str, new: str, *culprits: str, command: str = "gap sums") -> Mistake:
+def in_task(old: str, new: str, *culprits: str) -> Mistake:
     """Describe a mistake in a task's YAML file, which the line must name."""
     assert old in TASK
-    words = (*shlex.split(command), *DUMMY)
+    words = ("gap", "sums", *DUMMY)
     files = {"tasks/sums.yaml": TASK.replace(old, new)}
     return Mistake(words, ("sums.yaml", *culprits), files)
 
