@@ -865,7 +865,7 @@ VALID_PATHS = {
 
 
 #: Mistakes in commands on a searched run; RUN stands for its folder.
-RUN_MISTAKES = {
+RUN_MISTAKES: dict[str, tuple[str, ...]] = {
     "export RUN --to tlr --out out": ("--to tlr: unknown format", "'trl'"),
     "export RUN --to trl --out RUN": ("RUN",),
     "export RUN --to trl --out out": ("selected",),

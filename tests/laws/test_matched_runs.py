@@ -232,28 +232,21 @@ def test_results_have_equal_budgets_within_a_group(results: dict[str, Any]) -> N
         assert contrast["matched_budget"] == any(pair <= group.keys() for group in GROUPS), pair
 
 
-def test_results_count_tokens_and_problems(trained: Path, results: dict[str, Any]) -> None:
+def test_results_count_tokens_problems_and_unverified_examples(
+    trained: Path, results: dict[str, Any]
+) -> None:
+    judged = read_rows(trained / "pool/responses.parquet")
+    status = {(row["problem_id"], row["index"]): row["status"] for row in judged}
     for name in TRAINED:
         for seed in SEEDS:
             rows = read_selection(trained, name, seed)
-            budget = find_row(results["seeds"], condition=name, seed=seed)
+            entry = find_row(results["seeds"], condition=name, seed=seed)
             supervised = count_supervised_tokens(rows)
             prompts = sum(len(row["prompt_ids"]) for row in rows)
-            assert budget["supervised_tokens"] == 2 * supervised, name
-            assert budget["tokens"] == 2 * (supervised + prompts), name
-            assert budget["problems"] == len({row["problem_id"] for row in rows}), name
-
-
-def test_results_count_unverified_examples(trained: Path, results: dict[str, Any]) -> None:
-    status = {
-        (row["problem_id"], row["index"]): row["status"]
-        for row in read_rows(trained / "pool/responses.parquet")
-    }
-    for name in TRAINED:
-        for seed in SEEDS:
-            rows = read_selection(trained, name, seed)
+            assert entry["supervised_tokens"] == 2 * supervised, name
+            assert entry["tokens"] == 2 * (supervised + prompts), name
+            assert entry["problems"] == len({row["problem_id"] for row in rows}), name
             failed = sum(status[r["problem_id"], r["response_index"]] != "pass" for r in rows)
-            entry = find_row(results["seeds"], condition=name, seed=seed)
             assert entry["unverified"] == failed, name
             assert (failed > 0) == (name in ("unverified", "wrong")), name
 
