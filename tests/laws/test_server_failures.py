@@ -264,24 +264,12 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-@pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
 def test_proxy_of_the_environment_is_used(
-    server: ToyServer, environment: pytest.MonkeyPatch, name: str
-) -> None:
-    environment.setenv(name, server.url("/").rstrip("/"))
-    assert generate(open_sampler(server, base_url=ELSEWHERE))
-    assert all(url.startswith("http://model.example/") for url in server.asked)
-
-
-@pytest.mark.parametrize("no_proxy", ["model.example", ".example", "other.test,model.example", "*"])
-def test_excluded_server_is_asked_directly(
-    server: ToyServer, environment: pytest.MonkeyPatch, no_proxy: str
+    server: ToyServer, environment: pytest.MonkeyPatch
 ) -> None:
     environment.setenv("HTTP_PROXY", server.url("/").rstrip("/"))
-    environment.setenv("NO_PROXY", no_proxy)
-    with pytest.raises(UserError, match=r"model\.example"):
-        open_sampler(server, base_url=ELSEWHERE)
-    assert server.asked == []
+    assert generate(open_sampler(server, base_url=ELSEWHERE))
+    assert all(url.startswith("http://model.example/") for url in server.asked)
 
 
 def test_server_of_this_machine_is_asked_directly(
