@@ -160,7 +160,7 @@ CHANGES = [
         JUDGEMENTS | train(*ARMS),
     ),
     # model
-    set_key("model.backend=again", GENERATIONS, is_quick=True),
+    set_key("model.backend=again", GENERATIONS, alike=("search.chunk=10",), is_quick=True),
     Change(
         "model weights", EVERYTHING, edit=partial(flip_last_bit, file="model/model.safetensors")
     ),
@@ -190,7 +190,6 @@ CHANGES = [
             "model.start_tokens=1",
         ),
     ),
-    set_key("search.chunk=10", GENERATIONS, is_quick=True),
     set_key(
         "search.deployment.temperature=0.5",
         generate(*DECODES) | train(*ARMS),
