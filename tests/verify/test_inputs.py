@@ -68,12 +68,8 @@ def find_differences(workspace: Path, run: Path) -> list[str]:
 TASK, POOL = "tasks/letters.yaml", "tasks/pool.jsonl"
 EDITS = [
     (TASK, replace_text("verifier: contains", "verifier: boxed_math"), "verifier.*boxed_math"),
-    (TASK, replace_text('"{{question}}"', '"{{question}}!"'), r"run\.json, pool: .*problems"),
-    (TASK, replace_text("max_gen_toks: 12", 'max_gen_toks: 12, until: ["b"]'), "until"),
-    (TASK, replace_text("keep: shortest", "keep: first"), "keep is .*shortest.*first"),
     (POOL, replace_text('"answer": "a"', '"answer": "e"'), r"pool: settings\.problems\.sha256"),
     ("plugin.py", replace_text("g in r", "g not in r"), r"pool: code\.verifier"),
-    ("plugin.py", replace_text("verified, n", "recovered, n"), r"drawn-seed13\.parquet: code"),
     ("model/config.json", replace_text('"silu"', '"relu"'), r"pool: .*model\.files\.config\.json"),
 ]
 
