@@ -6,9 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from gapft_harness.engine.outputs import OWN_RUN_ONLY
 
 #: What ``keep_here`` writes.
@@ -29,18 +26,6 @@ def write_text(output: Path, *, text: Sequence[str], calls: str) -> dict[str, An
 def join_texts(output: Path, texts: Sequence[Path], *, separator: str, calls: str) -> None:
     _count(calls, "join_texts")
     output.write_text(separator.join(path.read_text() for path in texts))
-
-
-def write_folder(output: Path, text: Path, *, calls: str) -> None:
-    _count(calls, "write_folder")
-    (output / "inner").mkdir(parents=True)
-    (output / "inner/copy.txt").write_text(text.read_text())
-
-
-def write_table(output: Path, *, rows: int, calls: str, compression: str = "zstd") -> None:
-    _count(calls, "write_table")
-    table = pa.table({"number": list(range(rows)), "text": [str(row) for row in range(rows)]})
-    pq.write_table(table, output, compression=compression)
 
 
 def keep_here(output: Path, *, calls: str) -> dict[str, Any]:

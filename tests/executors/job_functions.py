@@ -49,11 +49,8 @@ def fail_after(progress, folder, text):
     raise UserError(text)
 
 
-def die(progress, how, words="", leave_child=False):
+def die(progress, how, words=""):
     print(words)
-    if leave_child and os.fork() == 0:
-        time.sleep(20)
-        os._exit(0)
     if how == "exit":
         os._exit(7)
     os.kill(os.getpid(), getattr(signal, how))
@@ -95,17 +92,6 @@ def read_settings(progress):
 
 def read_environment(progress, names):
     return {name: os.environ.get(name) for name in names}
-
-
-def wait_until_heard(progress, folder, patience_s):
-    """Return only after the driver has received progress."""
-    deadline = time.monotonic() + patience_s
-    progress(0, 1)
-    while not (Path(folder) / "heard").exists():
-        if time.monotonic() > deadline:
-            raise TimeoutError("nobody heard")
-        time.sleep(0.02)
-    return {}
 
 
 def echo(progress, text):

@@ -11,18 +11,15 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.executors import ray as ray_executor
 from gapft_harness.executors.ray import RayExecutor
 from gapft_harness.hooks.manager import load_plugins
 from tests.executors.jobs import build_job, ignore_report, list_pids, wait_until
 from tests.kit.command import gapft
-from tests.kit.patience import PATIENCE_S
 
 pytestmark = pytest.mark.thorough
 
@@ -48,9 +45,6 @@ def address(executor: RayExecutor) -> str:
     return gcs_address
 
 
-# Jobs
-
-
 def test_own_ray_listens_on_loopback_only(address: str) -> None:
     listening = set()
     for child in psutil.Process().children(recursive=True):
@@ -74,21 +68,6 @@ def test_workers_get_settings_but_no_secrets(
     assert executor.run([build_job("read_environment", names=names)], ignore_report) == [
         {"VLLM_BATCH_INVARIANT": "1", "OPENAI_API_KEY": None}
     ]
-
-
-def test_reports_progress_when_package_is_only_on_path(
-    executor: RayExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Replaces the whole package, which is installed where these tests run."""
-    (tmp_path / "on_the_path.py").write_text(
-        "from gapft_harness.executors.ray import ProgressBoard as Installed\n"
-        "class ProgressBoard(Installed): pass\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    reports = importlib.import_module("on_the_path").ProgressBoard
-    monkeypatch.setattr(ray_executor, "ProgressBoard", reports)
-    progress_job = build_job("wait_until_heard", folder=str(tmp_path), patience_s=PATIENCE_S)
-    executor.run([progress_job], lambda *report: (tmp_path / "heard").touch())
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
@@ -121,17 +100,9 @@ def test_gives_up_job_that_kills_workers(executor: RayExecutor) -> None:
     assert "run the same command again" in str(caught.value)
 
 
-# User errors
-
-
-@pytest.mark.parametrize(
-    ("keys", "missing"),
-    [({"gpus": 2}, "2 GPUs"), ({"threads": 3}, "3 CPUs"), ({"memory_gb": 9e6}, "9000000.0 GB")],
-)
-def test_rejects_resources_no_node_has(
-    executor: RayExecutor, keys: dict[str, Any], missing: str
-) -> None:
-    with pytest.raises(UserError, match=rf"no node .*{missing}.* 2 CPUs, 0 GPUs"):
+@pytest.mark.parametrize("keys", [{"gpus": 2}, {"threads": 3}, {"memory_gb": 9e6}])
+def test_rejects_resources_no_node_has(executor: RayExecutor, keys: dict[str, float]) -> None:
+    with pytest.raises(UserError, match="no node"):
         RayExecutor({**SETTINGS, **keys}).run([build_job("nap", value=1)], ignore_report)
 
 
@@ -153,33 +124,12 @@ def test_missing_ray_names_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         RayExecutor(SETTINGS)
 
 
-# Whole runs
-
-DEMO = [
-    "run", "demo", "--condition", "gapft", "--condition", "replay", "--seed", 13,
-    "--set", "data.pool_limit=60", "--set", "data.audit_limit=20", "--set", "search.k=4",
-    "--set", "search.chunk=8", "--set", "executor.workers=4", "--set", "training.repetitions=2",
-]  # fmt: skip
-
-
-def build_ray_options(address: str) -> list[str]:
-    return ["--set", "executor.name=ray", "--set", f"executor.address={address}"]
-
-
-def test_user_error_in_job_is_user_error(tmp_path: Path, address: str) -> None:
-    mistake = ["--set", "verifier.params={nonsense: 1}", "--run-dir", "run"]
-    done = gapft(*DEMO, *build_ray_options(address), *mistake, cwd=tmp_path)
-    assert done.returncode == 2
-    assert "cannot take the parameters {'nonsense': 1}" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not (tmp_path / "run").exists(), "nothing was generated, so nothing is left"
-
-
 def test_rejects_address_without_answer(tmp_path: Path) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{listener.getsockname()[1]}"  # bound, but not listening
-        done = gapft(*DEMO, *build_ray_options(address), "--run-dir", "run", cwd=tmp_path)
+        ray = ("--set", "executor.name=ray", "--set", f"executor.address={address}")
+        done = gapft("run", "demo", *ray, "--run-dir", "run", cwd=tmp_path)
     assert done.returncode == 2
     assert f"executor.address '{address}'" in done.stderr
     assert not (tmp_path / "run").exists()

@@ -42,7 +42,7 @@ def _start_server() -> tuple[subprocess.Popen[str], dict[str, str]]:
 
 
 def _run_forked(
-    arguments: list[str], cwd: Path | None, environment: dict[str, str], timeout: float
+    arguments: list[str], cwd: Path | None, environment: dict[str, str]
 ) -> subprocess.CompletedProcess[str]:
     server, _ = _start_server()
     assert server.stdin is not None
@@ -54,7 +54,7 @@ def _run_forked(
         }  # fmt: skip
         print(json.dumps(request), file=server.stdin, flush=True)
         child = int(server.stdout.readline())
-        late = threading.Timer(timeout, os.kill, (child, 9))
+        late = threading.Timer(COMMAND_S, os.kill, (child, 9))
         late.start()
         try:
             status = int(server.stdout.readline())
@@ -65,10 +65,7 @@ def _run_forked(
 
 
 def gapft(
-    *arguments: object,
-    cwd: Path | None = None,
-    env: Mapping[str, str] | None = None,
-    timeout: float = COMMAND_S,
+    *arguments: object, cwd: Path | None = None, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run ``gapft ARGUMENTS`` and capture its output; the caller checks the exit status."""
     words = [*map(str, arguments)]
@@ -77,7 +74,7 @@ def gapft(
     if _ALONE.acquire(blocking=False):
         try:
             if select_import_variables(environment) == _start_server()[1]:
-                return _run_forked(words, cwd, environment, timeout)
+                return _run_forked(words, cwd, environment)
         finally:
             _ALONE.release()
     return subprocess.run(
@@ -86,7 +83,7 @@ def gapft(
         env=environment,
         capture_output=True,
         text=True,
-        timeout=timeout,
+        timeout=COMMAND_S,
         check=False,
     )
 
@@ -114,13 +111,10 @@ def call(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def succeed(
-    *arguments: object,
-    cwd: Path | None = None,
-    env: Mapping[str, str] | None = None,
-    timeout: float = COMMAND_S,
+    *arguments: object, cwd: Path | None = None, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run ``gapft ARGUMENTS`` and require exit status 0."""
-    done = gapft(*arguments, cwd=cwd, env=env, timeout=timeout)
+    done = gapft(*arguments, cwd=cwd, env=env)
     assert done.returncode == 0, f"gapft {arguments}\n{done.stdout}\n{done.stderr}"
     return done
 

@@ -4,7 +4,7 @@ Importing torch, transformers, peft and lm_eval took half of the CPU time of all
 a command and six a worker; importing the harness with its plugins takes another 0.4 seconds each.
 Commands and their workers are forks of a process that has imported all of this. The rest is as in
 a new process: environment, folder, arguments, descriptors, exit status, parent.
-Real starts are tested by the commands that ``tests/end_to_end/letters_run.py`` kills, by
+Real starts are tested by the commands that ``tests/laws/test_resume.py`` kills, by
 ``tests/executors`` and by README.
 
 ``python -m tests.kit.forking`` reads one command a line, and prints its pid and exit status.

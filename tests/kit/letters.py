@@ -42,7 +42,6 @@ def write_problems(path: Path, rows: Mapping[str, int]) -> None:
 def write_letters(
     folder: Path,
     sizes: Mapping[str, int],
-    keep: str = "shortest",
     text: str = "{{question}}",
     more: str = "",
 ) -> None:
@@ -51,13 +50,12 @@ def write_letters(
     Args:
         folder: the folder that gets ``tasks/``.
         sizes: how many problems ``pool`` and ``audit`` have.
-        keep: the task's response rule.
         text: the template of a prompt.
         more: further entries of the task's section ``gapft``, each with a comma.
     """
     tasks = folder / "tasks"
     tasks.mkdir()
-    section = f'verifier: contains, keep: {keep}, {more}id: "{{{{id}}}}"'
+    section = f'verifier: contains, keep: shortest, {more}id: "{{{{id}}}}"'
     (tasks / "letters.yaml").write_text(build_task("letters", section, text=text))
     for split, count in sizes.items():
         write_problems(tasks / f"{split}.jsonl", {f"{split}{i}": i for i in range(count)})

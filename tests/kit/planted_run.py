@@ -17,17 +17,16 @@ import yaml
 
 from tests.kit.command import succeed
 from tests.kit.local_tasks import build_task
+from tests.kit.plugins import build_plugin
 
 K = 4
 SEEDS = (13, 21)
 
 _TASK = build_task("planted", 'verifier: first_letter, keep: shortest, id: "{{id}}"')
 
-_PLUGIN = '''
+_SOURCE = '''
 import hashlib
 import json
-
-from gapft_harness.api import Generated, Generation, Verdict, hookimpl
 
 
 def share(*parts):
@@ -81,22 +80,14 @@ def train(job):
     weights = {f"q.lora_{x}.weight": np.full((2, 2), share(job.arm.name), "f") for x in "AB"}
     save_file(weights, job.output / "adapter_model.safetensors")
     return {"seconds": 0.0}
-
-
-@hookimpl
-def register_samplers(register):
-    register("planted", Planted)
-
-
-@hookimpl
-def register_verifiers(register):
-    register("first_letter", FirstLetter)
-
-
-@hookimpl
-def register_trainers(register):
-    register("planted", train)
 '''
+
+_PLUGIN = build_plugin(
+    _SOURCE,
+    samplers=['"planted", Planted'],
+    verifiers=['"first_letter", FirstLetter'],
+    trainers=['"planted", train'],
+)
 
 _RECIPE: dict[str, Any] = {
     "name": "planted",
@@ -115,21 +106,6 @@ class PlantedTask:
     """A folder with the task, its data and its plugin; runs in it share one store."""
 
     folder: Path
-
-    def write_data(self, pool: Sequence[int], audit: Sequence[int]) -> None:
-        """Write the splits, one problem for each number, in this order."""
-        for split, numbers in (("pool", pool), ("audit", audit)):
-            rows = [
-                {
-                    "id": f"{split}{number:03d}",
-                    "question": f"{split} {number:03d} {'ab'[number % 2]}",
-                    "answer": "ab"[number % 2],
-                    "subject": "xy"[number // 2 % 2],
-                }
-                for number in numbers
-            ]
-            text = "".join(f"{json.dumps(row)}\n" for row in rows)
-            (self.folder / "tasks" / f"{split}.jsonl").write_text(text)
 
     def write_recipe(self, name: str, **keys: Any) -> Path:
         """Write ``NAME.yaml`` with other keys; return its path."""
@@ -154,13 +130,23 @@ class PlantedTask:
 
 
 def write_planted_task(folder: Path, pool: Sequence[int], audit: Sequence[int]) -> PlantedTask:
-    """Write the task, its plugin and its data."""
+    """Write the task, its plugin and its data: one problem for each number, in this order."""
     (folder / "tasks").mkdir(parents=True)
     (folder / "tasks/planted.yaml").write_text(_TASK)
     (folder / "plugin.py").write_text(_PLUGIN)
-    task = PlantedTask(folder)
-    task.write_data(pool, audit)
-    return task
+    for split, numbers in (("pool", pool), ("audit", audit)):
+        rows = [
+            {
+                "id": f"{split}{number:03d}",
+                "question": f"{split} {number:03d} {'ab'[number % 2]}",
+                "answer": "ab"[number % 2],
+                "subject": "xy"[number // 2 % 2],
+            }
+            for number in numbers
+        ]
+        text = "".join(f"{json.dumps(row)}\n" for row in rows)
+        (folder / "tasks" / f"{split}.jsonl").write_text(text)
+    return PlantedTask(folder)
 
 
 def read_rows(table: Path) -> list[dict[str, Any]]:

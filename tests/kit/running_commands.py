@@ -22,23 +22,20 @@ def find_workers(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
         return []
 
 
-def kill_command(
-    process: subprocess.Popen[bytes], workers: list[psutil.Process] | None = None
-) -> bool:
+def kill_command(process: subprocess.Popen[bytes]) -> bool:
     """Send SIGKILL to a command's process group and wait until its workers are gone.
 
     The command is stopped first: finding its workers takes long on a busy machine.
 
     Args:
         process: the command, started in its own session.
-        workers: its workers, if already known.
 
     Returns:
         False if the command had already ended.
     """
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGSTOP)
-    workers = find_workers(process) if workers is None else workers
+    workers = find_workers(process)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     status = process.wait()

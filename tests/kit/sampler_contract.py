@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +22,6 @@ from gapft_harness.api import (
     beyond_context,
 )
 from gapft_harness.core.records import FINISH_REASONS, STOP_STRING, Attempt
-from gapft_harness.training.adapter import scale_adapter
 from tests.asking import generate_all, make_request
 from tests.kit.samplers import CONTEXT, PROMPTS, Bench, K, Promise
 from tests.kit.tiny_models import write_byte_adapter, write_byte_llama
@@ -347,14 +345,6 @@ def check_adapter_is_applied_or_refused(bench: Bench) -> None:
     assert draw(bench.open(), GREEDY_DECODE, requests=greedy) == base
     if bench.server is not None:
         assert bench.server.loaded == {}, "a closed sampler unloads its adapter"
-
-
-@needs(Promise.COMPUTES)
-def check_adapter_of_scale_zero_changes_nothing(bench: Bench) -> None:
-    folder = bench.folder / "zero"
-    scale_adapter(Path(bench.adapter.path), folder, 0.0, {})
-    base = draw(bench.open())
-    assert draw(bench.open(replace(bench.adapter, path=str(folder)))) == base
 
 
 @needs(Promise.ADAPTERS, Promise.DRAWS)

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import combinations, pairwise
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -119,8 +119,7 @@ def tamper(run: Path) -> Iterator[Damage]:
 
 
 def _list_damages(run: Path) -> Iterator[Damage]:
-    content, records = read_run(run), read_records(run)
-    files = _list_recorded_files(run)
+    records, files = read_records(run), _list_recorded_files(run)
     names = [Path(name).stem for name in records if name.startswith("budgets/")]
     arms = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
 
@@ -147,9 +146,7 @@ def _list_damages(run: Path) -> Iterator[Damage]:
         entries = (find_entry(first), find_entry(second))
         part = f"{describe(first)}, {describe(second)}"
         swap = partial(_swap_files, first=first, second=second)
-        yield Damage("swapped", entries, part, swap)
         yield Damage("swapped, recorded", entries, part, partial(_record_after, entries, swap))
-    yield from _list_fact_damages(content, describe)
     yield from _list_record_damages(run, describe)
     for file in (file for file in files if file != RECORDS):
         entry = find_entry(file)
@@ -158,9 +155,6 @@ def _list_damages(run: Path) -> Iterator[Damage]:
             yield Damage(kind, (entry,), describe(file, keys), forge)
         for kind, keys, forge in _list_consistent_forgeries(run, file):
             yield Damage(kind, (entry,), describe(file, keys), forge)
-    for first, second in pairwise(sorted(names)):
-        exchange = partial(_exchange_arms, first=first, second=second)
-        yield Damage("arms exchanged", (), f"{first}, {second}", exchange)
     for entry in records:
         more = re.sub(arms, "more-seed13", entry) if arms else entry
         if more != entry:
@@ -168,36 +162,25 @@ def _list_damages(run: Path) -> Iterator[Damage]:
             yield Damage("copied", (more,), describe(entry), copy)
 
 
-def _list_fact_damages(
-    content: Mapping[str, Any], describe: Callable[..., str]
-) -> Iterator[Damage]:
-    """Yield the changes of facts of the run itself."""
-    for section in filter(content.get, content):  # an empty one has no effect
-        apply = partial(change_run, change=partial(_remove_section, section=section))
-        yield Damage("section removed", (), f"{RECORDS} {section}", apply)
-    facts = {name: value for name, value in content.items() if name != "outputs"}
-    for keys, value in list_values(facts):
-        change = partial(_change_value, keys=keys, value=alter(value))
-        apply = partial(change_run, change=change)
-        yield Damage("fact", (RECORDS,), describe(RECORDS, keys), apply)
-
-
 def _list_record_damages(run: Path, describe: Callable[..., str]) -> Iterator[Damage]:
-    """Yield the changes of what a run records of its outputs.
+    """Yield the changes of the facts of a run, and of what it records of its outputs.
 
     Of the values below one part of a key, such as a setting, only the first is changed.
     """
-    records = read_records(run)
+    content, records = read_run(run), read_records(run)
+    for section in filter(content.get, content):  # an empty one has no effect
+        remove = partial(change_run, change=partial(_remove_section, section=section))
+        yield Damage("section removed", (), f"{RECORDS} {section}", remove)
     for name in records:
         forget = partial(change_records, change=partial(_remove_section, section=name))
         yield Damage("not recorded", (name,), describe(RECORDS, [name]), forget)
-    for keys, value in list_values(records):
+    for keys, value in list_values(content):
         change = partial(_change_value, keys=keys, value=alter(value))
-        apply = partial(change_records, change=change)
-        part = describe(RECORDS, keys[:4])
-        yield Damage("fact", (RECORDS,), part, apply)
-        if keys[1] == "made_from" and keys[2] != "function":
-            name, inner = str(keys[0]), keys[2:]
+        own_keys = keys[1:5] if keys[0] == "outputs" else keys
+        part = describe(RECORDS, own_keys)
+        yield Damage("fact", (RECORDS,), part, partial(change_run, change=change))
+        if keys[0] == "outputs" and keys[2] == "made_from" and keys[3] != "function":
+            name, inner = str(keys[1]), keys[3:]
             forge = partial(forge_record_key, name=name, keys=inner, value=alter(value))
             yield Damage("key", (name,), part, forge)
 
@@ -234,14 +217,13 @@ def flip_bit(path: Path) -> None:
 #: Changes of a file whose new hash is not recorded.
 FILE_DAMAGES: Mapping[str, Callable[[Path], object]] = {
     "bit flipped": flip_bit,
-    "truncated": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
     "emptied": lambda path: path.write_bytes(b""),
     "replaced": lambda path: path.write_bytes(b"[1, null]\n"),
     "deleted": lambda path: path.unlink(),
 }
 
 #: Those of them that are made again and recorded. A flipped bit of a file's format may be unused.
-_RECORDED_DAMAGES = ("truncated", "emptied", "replaced")
+_RECORDED_DAMAGES = ("emptied", "replaced")
 
 #: Changes of rows or lines.
 _ROW_CHANGES: Mapping[str, Callable[[Any], Any]] = {
@@ -289,8 +271,8 @@ def _list_consistent_forgeries(
 ) -> Iterator[tuple[str, Keys, Callable[[Path], object]]]:
     """Yield forgeries that also change every other record of the changed fact.
 
-    A forger of a verdict counts again; one of an adapter's facts changes them in its record too, or
-    for all arms.
+    A forger of a verdict counts again; one of an adapter's facts changes them for all arms, and in
+    their records too.
     """
     if file.endswith(".parquet"):
         rows = read_rows(run / file)
@@ -300,17 +282,12 @@ def _list_consistent_forgeries(
                 exchange = partial(exchange_responses, table=file, column=column)
                 yield "exchanged", (column,), exchange
     elif file.startswith("adapters/") and file.endswith(".json"):
-        arm, name = Path(file).parts[1:]
+        name = Path(file).name
         arms = sorted(path.name for path in (run / "adapters").iterdir())
         for keys, value in list_values(json.loads((run / file).read_text())):
             change = partial(_change_existing_value, keys=keys, value=alter(value))
-            if name == "training.json":
-                yield "fact, twice", keys, partial(change_facts, arm=arm, change=change)
-            yield (
-                "fact of all arms",
-                keys,
-                partial(_change_arms, arms=arms, name=name, change=change),
-            )
+            forge = partial(_change_arms, arms=arms, name=name, change=change)
+            yield "fact of all arms", keys, forge
 
 
 def forge_verdict(run: Path, table: str) -> None:
@@ -457,26 +434,6 @@ def _swap_files(run: Path, first: str, second: str) -> None:
     content = (run / first).read_bytes()
     shutil.copyfile(run / second, run / first)
     (run / second).write_bytes(content)
-
-
-def _exchange_arms(run: Path, first: str, second: str) -> None:
-    """Give two arms each other's files and records, which then name their new owner."""
-    entries = [name.replace(first, "{}") for name in read_records(run) if first in name]
-
-    def exchange(records: dict[str, Any]) -> None:
-        for name, other in ((entry.format(first), entry.format(second)) for entry in entries):
-            if other in records:
-                records[name], records[other] = records[other], records[name]
-
-    change_records(run, exchange)
-    for entry in entries:
-        one, other = run / entry.format(first), run / entry.format(second)
-        if other.exists():
-            aside = one.with_name(".aside")
-            one.rename(aside)
-            other.rename(one)
-            aside.rename(other)
-    record_again(run, *(name for name in read_records(run) if (run / name).exists()))
 
 
 def _copy_entry(run: Path, entry: str, target: str) -> None:

@@ -20,8 +20,8 @@ class VirtualClock:
         requests: the number of these requests.
     """
 
-    def __init__(self, requests: int = 1) -> None:
-        self.requests = requests
+    def __init__(self) -> None:
+        self.requests = 1
         self._skipped = 0.0
         self._ends: list[float] = []
         self._lock = threading.RLock()
@@ -65,9 +65,9 @@ class VirtualClock:
 
 
 @contextmanager
-def use_virtual_clock(requests: int = 1) -> Iterator[VirtualClock]:
+def use_virtual_clock() -> Iterator[VirtualClock]:
     """Replace the clock of this process."""
-    clock = VirtualClock(requests)
+    clock = VirtualClock()
     with (
         mock.patch.object(time, "monotonic", clock.read),
         mock.patch.object(time, "sleep", clock.sleep),

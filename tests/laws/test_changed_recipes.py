@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from gapft_harness.hooks.manager import load_plugins
 from tests.kit.changing_run import (
     ChangingRun,
     Work,
@@ -69,6 +70,7 @@ class Change:
         before: settings that the finished run already has.
         edit: edits the run's files, if the change is not a setting.
         reason: what the run's output names; empty if nothing is to be named.
+        alike: other settings of which a dry run must foretell the same work.
         is_quick: whether ``make test`` makes it too.
     """
 
@@ -78,6 +80,7 @@ class Change:
     before: tuple[str, ...] = ()
     edit: Callable[[Path], object] = lambda folder: None
     reason: str = ""
+    alike: tuple[str, ...] = ()
     is_quick: bool = False
 
 
@@ -86,12 +89,14 @@ def set_key(
     work: frozenset[str],
     *more: str,
     before: tuple[str, ...] = (),
+    alike: tuple[str, ...] = (),
     is_quick: bool = False,
 ) -> Change:
     """Describe a changed setting; the run's output names its key if it causes work."""
     key = setting.partition("=")[0]
     reason = ".".join(key.split(".")[:2]) if work else ""
-    return Change(key, work, (*before, setting, *more), before, reason=reason, is_quick=is_quick)
+    settings = (*before, setting, *more)
+    return Change(key, work, settings, before, reason=reason, alike=alike, is_quick=is_quick)
 
 
 def edit_file(
@@ -148,36 +153,43 @@ CHANGES = [
     Change(
         "data.task", EVERYTHING, ("data.task=others",), edit=write_other_task, reason="data.task"
     ),
-    edit_file("tasks/letters.yaml", "{{question}} ", "{{question}}  ", EVERYTHING),
     edit_file(
         "tasks/letters.yaml",
         '"{{answer}}"',
         "\"{{answer if '4' in question else 'a'}}\"",
         JUDGEMENTS | train(*ARMS),
     ),
-    edit_file("tasks/letters.yaml", "max_gen_toks: 12", "max_gen_toks: 11", EVERYTHING),
     # model
-    set_key("model.backend=again", GENERATIONS, is_quick=True),
-    set_key("model.args.dtype=float32", EVERYTHING),
-    set_key("model.chat_template=true", EVERYTHING),
-    set_key("model.system_instruction=Hm.", EVERYTHING),
-    set_key("model.start_tokens=1", EVERYTHING),
+    set_key("model.backend=again", GENERATIONS, alike=("search.chunk=10",), is_quick=True),
     Change(
         "model weights", EVERYTHING, edit=partial(flip_last_bit, file="model/model.safetensors")
     ),
     edit_file("model/tokenizer_config.json", "{", "{ ", EVERYTHING),
     # verifier
-    set_key("verifier.name=lenient", JUDGEMENTS | train(*ARMS), is_quick=True),
-    set_key("verifier.params.word='!!!!'", JUDGEMENTS | train(*ARMS)),
+    set_key(
+        "verifier.name=lenient",
+        JUDGEMENTS | train(*ARMS),
+        alike=("verifier.params.word='!!!!'",),
+        is_quick=True,
+    ),
     edit_file("words.txt", "", "!!!!", JUDGEMENTS | train(*ARMS)),
     # search
     set_key("search.k=8", generate(*SAMPLES) | train(*ARMS), is_quick=True),
-    set_key("search.temperature=0.5", generate(*SAMPLES) | train(*ARMS)),
-    set_key("search.top_p=0.5", generate(*SAMPLES) | train(*ARMS)),
-    set_key("search.top_k=7", generate(*SAMPLES) | train(*ARMS)),
-    set_key("search.seed=1", generate(*SAMPLES) | train(*ARMS)),
-    set_key("search.max_gen_toks=11", EVERYTHING),
-    set_key("search.chunk=10", GENERATIONS, is_quick=True),
+    set_key(
+        "search.temperature=0.5",
+        generate(*SAMPLES) | train(*ARMS),
+        alike=("search.top_p=0.5", "search.top_k=7", "search.seed=1"),
+    ),
+    set_key(
+        "search.max_gen_toks=11",
+        EVERYTHING,
+        alike=(
+            "model.args.dtype=float32",
+            "model.chat_template=true",
+            "model.system_instruction=Hm.",
+            "model.start_tokens=1",
+        ),
+    ),
     set_key(
         "search.deployment.temperature=0.5",
         generate(*DECODES) | train(*ARMS),
@@ -187,29 +199,23 @@ CHANGES = [
     set_key("episode.attempts=2", EVERYTHING),
     set_key("episode.executions=3", judge(*DECODES, *(f"{arm} audit decode" for arm in ARMS))),
     # evidence, budgets and conditions
-    set_key("evidence.keep=first", train(*ARMS), is_quick=True),
+    set_key(
+        "evidence.keep=first",
+        train(*ARMS),
+        alike=("budget.n=5", "budget.replay=2", "budget.selection_seed=5"),
+        is_quick=True,
+    ),
     set_key("evidence.context=problem", train(*ARMS), before=("episode.attempts=2",)),
     set_key("seeds=[13,21]", train(*(arm.replace("13", "21") for arm in ARMS))),
-    set_key("budget.n=5", train(*ARMS)),
-    set_key("budget.replay=2", train(*ARMS)),
-    set_key("budget.selection_seed=5", train(*ARMS)),
-    set_key("training.repetitions=3", train(*ARMS)),
     Change(
         "a new condition",
         train("more-seed13"),
         ("conditions={gapft: {}, uniform: {}, own: {}, more: {selector: gapft, n: 4}}",),
         is_quick=True,
     ),
-    Change("fewer conditions", NOTHING, ("conditions=[gapft]",)),
     # what steps read besides settings
     edit_file("sampler/sampler.py", "", "# a comment\n", GENERATIONS),
     edit_file("verifier/verifier.py", "", "# a comment\n", JUDGEMENTS, is_quick=True),
-    edit_file(
-        "verifier/verifier.py",
-        "r[:1] == g and",
-        "r[:1] == g and '!!!!' in r and",
-        JUDGEMENTS | train(*ARMS),
-    ),
     edit_file("trainer/trainer.py", "", "# a comment\n", frozenset(f"train {arm}" for arm in ARMS)),
     edit_file(
         "selector/selector.py",
@@ -231,10 +237,16 @@ NEUTRAL = (
     "executor.checkpoint_steps=5", "statistics.replicates=30", "statistics.items=nested",
     "statistics.seed=5",
 )  # fmt: skip
-CHANGES += [
-    Change("neutral settings", NOTHING, NEUTRAL, edit=edit_without_effect, is_quick=True),
-    set_key("data.keep_shared=true", NOTHING),
-]
+CHANGES.append(
+    Change(
+        "neutral settings",
+        NOTHING,
+        NEUTRAL,
+        edit=edit_without_effect,
+        alike=("data.keep_shared=true",),
+        is_quick=True,
+    )
+)
 
 #: Other values of the settings of a condition.
 CONDITION_KEYS = {"selector": "gapft", "params": {"offset": 1}, "n": 5, "k": 2, "replicate": 1}
@@ -316,6 +328,12 @@ ELSEWHERE = {
 GRPO = "training.grpo."
 
 
+def test_every_experiment_is_added() -> None:
+    """Two have a run of their own: tests/training/test_grpo.py, tests/test_matched_diversity.py."""
+    registered = {entry.name for entry in load_plugins().all() if entry.kind == "experiment"}
+    assert registered == {*EXPERIMENTS, "online", "matched_diversity"}
+
+
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> ChangingRun:
     """A finished run of two bundled conditions and a plugin's, without a report."""
@@ -358,6 +376,12 @@ def count_work(work: Work, *names: str) -> int:
     return sum(count for name, count in work.items() if name.startswith(names))
 
 
+def read_forecast(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    """Return a dry run's lines on steps by their subject, without reasons."""
+    lines = parse_section(done.stdout, "steps")
+    return {subject: re.sub(r" \(.*|: .*", "", line) for subject, line in lines.items()}
+
+
 def check_forecast(line: str, count: int, is_bound: bool = False) -> None:
     """Compare a dry run's line on new work with the number of things that were made.
 
@@ -391,6 +415,9 @@ def test_change_makes_what_depends_on_it(
     before = read_outputs(run.folder / "out")
     make_change(run, change)
     dry_run = run.run("out", *change.settings, stages=(), options=("--dry-run",))
+    for setting in change.alike:
+        other = run.run("out", setting, stages=(), options=("--dry-run",))
+        assert read_forecast(other) == read_forecast(dry_run), setting
     assert run.take_work() == {}
     done = run.run("out", *change.settings)
     work = run.take_work()
@@ -413,7 +440,7 @@ def test_change_makes_what_depends_on_it(
     run.run("out", *change.settings)
     fresh = read_outputs(run.folder / "out")
     assert {name: changed[name] for name in fresh} == fresh
-    assert "conditions" in change.name or changed.keys() == fresh.keys()
+    assert changed.keys() == fresh.keys()
 
 
 def test_every_recipe_key_is_in_a_row() -> None:
@@ -425,7 +452,7 @@ def test_every_recipe_key_is_in_a_row() -> None:
         )
         for title in ("Keys", "Keys of experiments", "Keys of a condition")
     )
-    settings = [setting for change in CHANGES for setting in change.settings]
+    settings = [setting for change in CHANGES for setting in (*change.settings, *change.alike)]
     settings += [*NEUTRAL_EXPERIMENTS, MORE_SETS, *(f"training.{key}=" for key in TRAINING_KEYS)]
     changed = {setting.partition("=")[0] for setting in settings}
     missing = [
@@ -530,6 +557,7 @@ def test_copy_verifies_without_its_store(run: ChangingRun) -> None:
     shutil.rmtree(run.folder / "out")
     shutil.rmtree(run.folder / ".store")
     assert run.verify("copies/out").returncode == 0
+    assert not (run.folder / "copies/.store").exists()
 
 
 def test_settings_of_the_report_change_the_report_alone(run: ChangingRun) -> None:

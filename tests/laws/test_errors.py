@@ -179,10 +179,10 @@ DUMMY = (
 )
 
 
-def in_task(old: str, new: str, *culprits: str, command: str = "gap sums") -> Mistake:
+def in_task(old: str, new: str, *culprits: str) -> Mistake:
     """Describe a mistake in a task's YAML file, which the line must name."""
     assert old in TASK
-    words = (*shlex.split(command), *DUMMY)
+    words = ("gap", "sums", *DUMMY)
     files = {"tasks/sums.yaml": TASK.replace(old, new)}
     return Mistake(words, ("sums.yaml", *culprits), files)
 
@@ -263,37 +263,24 @@ RECIPE_MISTAKES = {
     "misspelt section": in_recipe({"serach": {"k": 2}}, "serach", "'search'"),
     "misspelt key": in_recipe({"search": {"kk": 2}}, "search.kk", "'search.k'"),
     "key without its section": in_recipe({"k": 2}, "k", "'search.k'"),
-    "value for a list": in_recipe({"seeds": 13}, "seeds"),
-    "text for numbers": in_recipe({"seeds": ["13"]}, "seeds.0"),
     "range": in_recipe({"seeds": "9-3"}, "seeds"),
-    "open range": in_recipe({"seeds": "3-"}, "seeds"),
     "seed twice": in_recipe({"seeds": [13, 13]}, "seeds"),
     "misspelt tracker": in_recipe({"tracker": "tensorbord"}, "tracker", "'tensorboard'"),
     "value for a section": in_recipe({"search": 3}, "search"),
     "unknown number of slots": in_recipe({"budget": {"n": "all"}}, "budget.n"),
-    "no slots": in_recipe({"budget": {"n": 0}}, "budget.n"),
-    "word for a number": in_recipe({"search": {"k": "many"}}, "search.k"),
-    "boolean for a number": in_recipe({"search": {"k": True}}, "search.k"),
     "quoted number": in_recipe({"search": {"k": "8"}}, "search.k"),
     "no samples": in_recipe({"search": {"k": 0}}, "search.k"),
-    "number for a boolean": in_recipe(
-        {"data": {"task": "t", "deduplicate": 1}}, "data.deduplicate"
-    ),
     "no task": in_recipe({"data": {}}, "data.task"),
     "no model": in_recipe({"model": {"args": {"dtype": "float32"}}}, "model.args", "pretrained"),
     "end of thoughts": in_recipe(
         model_args(think_end_token=151668), "model.args", "think_end_token"
     ),
-    "thinking": in_recipe(model_args(enable_thinking="no"), "model.args", "enable_thinking"),
     "thinking twice": in_recipe(
         model_args(enable_thinking=True, chat_template_args={"enable_thinking": False}),
         "model.args",
         "chat_template_args",
     ),
     "file in GGUF's format": in_recipe(model_args(pretrained="a/m.gguf"), "model.args", "GGUF"),
-    "file in GGUF's format of a folder": in_recipe(
-        model_args(gguf_file="m.gguf"), "model.args", "GGUF"
-    ),
     "path as a name": in_recipe({"name": "a/b"}, "name"),
     "more update groups than exposures": in_recipe(
         {"budget": {"n": 21, "replay": 10}, "training": {"update_groups": 64, "repetitions": 2}},
@@ -301,15 +288,9 @@ RECIPE_MISTAKES = {
         "update_groups",
     ),
     "no conditions": in_recipe({"conditions": []}, "conditions"),
-    "condition with a path": in_recipe({"conditions": ["a/b"]}, "conditions", "'a/b'"),
-    "number as a condition": in_recipe({"conditions": [1]}, "conditions"),
     "two conditions in one item": in_recipe({"conditions": [{"a": {}, "b": {}}]}, "conditions"),
     "condition twice": in_recipe({"conditions": ["a", {"a": {}}]}, "conditions"),
-    "misspelt key of a condition": in_recipe(
-        condition(parms={}), "conditions.c.parms", "'conditions.c.params'"
-    ),
     "value for a condition": in_recipe({"conditions": {"c": "uniform"}}, "conditions.c"),
-    "value for parameters": in_recipe(condition(params=3), "conditions.c.params"),
     "condition above the folder": in_recipe({"conditions": {"../c": {}}}, "conditions", "'../c'"),
     "condition named as the source": in_recipe(
         {"conditions": {"source": {"selector": "uniform"}}}, "conditions", "'source'"
@@ -323,16 +304,8 @@ RECIPE_MISTAKES = {
         "'conditions.c.params'",
         "'depth'",
     ),
-    "parameter of a selector without any": for_plugins(
-        condition(selector="gapft", params={"share": 1}), "'conditions.c.params'", "'share'"
-    ),
     "slots as a parameter": for_plugins(
         condition(selector="repeated", params={"times": 2, "n": 3}), "'conditions.c.params'", "'n'"
-    ),
-    "stream as a parameter": for_plugins(
-        condition(selector="repeated", params={"times": 2, "rng": 3}),
-        "'conditions.c.params'",
-        "'rng'",
     ),
     "slots of a reference": for_plugins(
         condition(selector="all_verified", n=4), "'conditions.c.n'", "'all_verified'"
@@ -340,16 +313,8 @@ RECIPE_MISTAKES = {
     "more samples than the search's": in_recipe(
         condition(selector="gapft", k=9), "conditions.c.k", "search.k"
     ),
-    "no samples of a condition": in_recipe(condition(selector="gapft", k=0), "conditions.c.k"),
-    "no slots of a condition": in_recipe(condition(n=0), "conditions.c.n"),
-    "unknown number of slots of a condition": in_recipe(condition(n="all"), "conditions.c.n"),
-    "replay of a condition": in_recipe(condition(replay=1), "conditions.c.replay"),
-    "run of a condition": in_recipe(condition(run="x"), "conditions.c.run"),
     "misspelt training": in_recipe(
         condition(selector="gapft", training={"rnak": 4}), "conditions.c.training.rnak", "rank"
-    ),
-    "text as a rank": in_recipe(
-        condition(selector="gapft", training={"rank": "4"}), "conditions.c.training.rank"
     ),
     "start tokens without the model's": in_recipe(
         condition(selector="gapft", training={"start_tokens": 1}),
@@ -403,7 +368,6 @@ FILE_MISTAKES = {
         "--set conditions.c.parms=1",
         recipe={**RECIPE, **condition(selector="uniform")},
     ),
-    "list": call("run recipe.yaml --run-dir out", "recipe.yaml", recipe="- a\n- b\n"),
     "empty file": call("run recipe.yaml --run-dir out", "recipe.yaml", recipe=""),
     "date that does not exist": call(
         "run recipe.yaml --run-dir out", "recipe.yaml", "month", recipe="name: 2020-13-01\n"
@@ -421,21 +385,20 @@ FILE_MISTAKES = {
 }
 OPTION_MISTAKES = {
     "key": in_option("--set search.kk=3", "--set search.kk=3", "'search.kk'", "'search.k'"),
-    "short key": in_option("--set k=3", "--set k=3", "'search.k'"),
-    "second of two": in_option("--set search.k=3 --set search.k=x", "--set search.k=x"),
     "key in a value": in_option("--set 'search={kk: 3}'", "--set search={kk: 3}", "'search.kk'"),
-    "section": in_option("--set serach.k=3", "--set serach.k=3", "'search'"),
     "key below a value": in_option("--set data.task.x=3", "--set data.task.x=3", "'data.task.x'"),
     "list without brackets": in_option("--set seeds=13,21", "--set seeds=13,21", "'seeds'"),
     "empty part": in_option("--set search..k=1", "--set search..k=1"),
     "no value": in_option("--set search.k", "search.k"),
-    "no YAML": in_option("--set seeds=[1", "--set seeds=[1"),
     "together": in_option(
         "--set budget.n=1 --set training.update_groups=90",
         "--set training.update_groups=90",
         "'training'",
     ),
     "unknown task": in_data("--set data.task=gapft_dmo", "gapft_dmo", "gapft_demo"),
+    "split that the task lacks": in_data(
+        "--set experiments.scaling.calibration=validation", "validation_split"
+    ),
     "unknown verifier": in_option("--set verifier.name=nope", "'nope'"),
     "parameter of a verifier": in_data(
         "--set 'verifier={name: option_letter, params: {rule: frist_explicit}}'",
@@ -451,11 +414,9 @@ OPTION_MISTAKES = {
     "unknown executor": in_option("--set executor.name=locl", "'locl'", "'local'"),
     "unknown trainer": in_option("--set training.trainer=lor", "'lor'", "'lora'"),
     "unknown condition": in_option("--condition gapf", "'gapf'", "'gapft'"),
-    "condition twice": in_option("--condition a --condition a", "--condition a --condition a"),
     "seed twice": in_option("--seed 3 --seed 3", "--seed 3 --seed 3", "'seeds'"),
     "number as a model": in_option("--model-args pretrained=3", "--model-args pretrained=3"),
     "model argument without a value": in_option("--model-args a=1,b", "--model-args b"),
-    "model argument, no YAML": in_option("--model-args a=[1,2]", "--model-args a=[1"),
     "unknown model argument": in_option("--set model.args.dtyp=float32", "dtyp"),
     "folder without a model": in_option("--set model.args.pretrained=EMPTY", "EMPTY"),
     "missing plugin": in_option("--plugin none.py", "none.py"),
@@ -465,7 +426,6 @@ OPTION_MISTAKES = {
         "--only search --split audti", "--split audti: unknown split", "'audit'"
     ),
     "no limit": in_option("--limit 0 --dry-run", "limit"),
-    "negative limit": in_option("--limit -1 --dry-run", "limit"),
     "share as a limit": in_option("--limit 0.5 --dry-run", "limit"),
 }
 STUDY_MISTAKES = {
@@ -474,16 +434,11 @@ STUDY_MISTAKES = {
     "empty cell": in_study({"cells": {"A": {}}}, "'cells.A'"),
     "settings of a run": in_study({"cells": {"A": {"run": "x", "set": {"a": 1}}}}, "'set'"),
     "cells of one folder": in_study({"cells": {"A b": {"run": "x"}, "a/b": {"run": "y"}}}, "'a-b'"),
-    "misspelt key of a cell": in_study({"cells": {"A": {"runn": "x"}}}, "'cells.A.runn'"),
     "unknown reference": in_study({"reference": "gapf"}, "'gapf'"),
     "condition twice": in_study({"conditions": ["gapft", "gapft"]}, "conditions"),
     "path as a name": in_study({"name": "../../x"}, "'name'"),
-    "no name": in_study({"name": ""}, "'name'"),
     "invisible cell": in_study({"cells": {"A \u202e": {"run": "x"}}}, "cells"),
-    "invisible run": in_study({"cells": {"A": {"run": "a\0b"}}}, "cells"),
-    "invisible condition": in_study({"conditions": ["gapft", "b\u200b"]}, "conditions"),
     "long cell": in_study({"cells": {"n" * 300: {"run": "x"}}}, "cells"),
-    "text for seeds": in_study({"seeds": "13"}, "'seeds'"),
     "unknown published mean": in_study({"paper": {"T": {"nonsense": 1}}}, "'nonsense'"),
     "two studies": call("run a.yaml b.yaml", "b.yaml"),
     "option of a run": call("run study.yaml --condition a", "--condition"),
@@ -519,22 +474,16 @@ PLUGIN_MISTAKES = {
         "register_selectors",
         "ZeroDivisionError",
     ),
-    "exit in a hook": in_plugin(
-        "@hookimpl\ndef register_selectors(register):\n    exit(0)\n", "SystemExit"
-    ),
     "name in use": in_registration("selector", "'gapft', len", "'gapft'", "evidence_states"),
     "no function": in_registration("selector", "'a', 3", "'a'"),
     "name with a space": in_registration("selector", "'a b', len", "'a b'"),
     "misspelt option": in_registration("selector", "'a', len, repeat=True", "'repeats'"),
     "unknown budget": in_registration("selector", "'a', len, budget=['own']", "budget"),
     "number as a trait": in_registration("selector", "'a', len, repeats=1", "'repeats'", "found 1"),
-    "word as a trait": in_registration("verifier", "'a', len, rejudge='no'", "'rejudge'", "'no'"),
     "option of another kind": in_registration("response rule", "'a', len, last=True", "'last'"),
     "word for a list": in_registration("sampler", "'a', len, operational='url'", "operational"),
     "numbers for words": in_registration("trainer", "'a', len, needs=[3]", "needs"),
     "word for a function": in_registration("sampler", "'a', len, check='yes'", "check"),
-    "number of workers": in_registration("executor", "'a', len, by_workers=2", "by_workers"),
-    "option of an experiment": in_registration("experiment", "'a', len, stage='x'", "'stage'"),
 }
 POLICY_MISTAKES = {
     "misspelt key": in_policy("tsks: {toy: {f1: 0.1}}", "'tsks'", "'tasks'"),
@@ -542,34 +491,19 @@ POLICY_MISTAKES = {
         "tasks: {toy: {f1: {blok: 0.1}}}", "'tasks.toy.f1.blok'", "mean 'tasks.toy.f1.block'"
     ),
     "negative margin": in_policy("tasks: {toy: {f1: -0.01}}", "'tasks.toy.f1'", "-0.01"),
-    "negative warning": in_policy("overall: {warn: -1}", "'overall.warn'", "-1"),
     "no number": in_policy("overall: .nan", "nan"),
-    "infinite margin": in_policy("overall: .inf", "inf"),
-    "400 digits": in_policy(f"overall: 1{'0' * 400}", "overall"),
     "boolean": in_policy("overall: true", "True"),
-    "percentage": in_policy("overall: 1%", "'1%'"),
     "nothing": in_policy("overall:", "no margin"),
     "equal margins": in_policy("overall: {block: 0.1, warn: 0.1}", "warn"),
-    "empty margin": in_policy("overall: {}", "overall"),
     "margin of a task": in_policy("tasks: {toy: 0.1}", "'tasks.toy'"),
-    "list of tasks": in_policy("tasks: [toy]", "'tasks'"),
-    "number as a metric": in_policy("tasks: {toy: {1: 0.1}}", "1"),
     "no margins": in_policy("{}"),
-    "empty file": in_policy(""),
-    "key twice": in_policy("overall: 0.1\noverall: 0.2", "'overall'"),
-    "no YAML": in_policy("overall: ["),
     "unknown task": in_policy("tasks: {gapft_dmo: {f1: 0.1}}", "'gapft_dmo'", "'gapft_demo'"),
     "unknown metric": in_policy("tasks: {gapft_demo: {nope: 0.1}}", "'nope'"),
 }
 LOG_MISTAKES = {
     "text for a number": in_log(change_row(2, exact_match="1"), "line 3", "'exact_match'"),
-    "list for a number": in_log(change_row(1, exact_match=[1, 2]), "line 2", "'exact_match'"),
-    "401 digits": in_log(change_row(1, exact_match=10**400), "line 2", "'exact_match'"),
     "no finite sum": in_log(change_row(1, exact_match=1e300), "line 2", "'exact_match'"),
     "NaN": in_log(change_row(1, exact_match=float("nan")), "line 2", "'exact_match'"),
-    "infinity": in_log(
-        change_row(1, exact_match=float("inf")), "line 2", "'exact_match'", options="--common"
-    ),
     "null": in_log(change_row(1, exact_match=None), "line 2", "'exact_match'"),
     "no metrics": for_logs(
         "after.jsonl better.jsonl",
@@ -577,11 +511,9 @@ LOG_MISTAKES = {
         **{"after.jsonl": format_log(change_row(0, metrics=[]))},
     ),
     "no document": in_log([*ROWS[:3], {"filter": "none", "metrics": ["x"]}], "line 4", "doc"),
-    "text for a document": in_log(change_row(0, doc="q0"), "line 1", "doc"),
     "document twice": in_log([*ROWS, ROWS[1]], "line 5", "doc_id 1"),
     "missing document": in_log(ROWS[:3]),
     "additional document": in_log([*ROWS, row(9, 1)], "line 5", "doc_id 9"),
-    "other documents": in_log([row(number, 1) for number in range(20, 24)]),
     "other filter": in_log([line | {"filter": "strict"} for line in ROWS], "'none'", "strict"),
     "verdicts not graded": for_logs(
         "after.jsonl after.jsonl",
@@ -617,15 +549,11 @@ LOG_MISTAKES = {
     ),
     "lighteval, no Parquet": in_file("details_x.parquet", b"x"),
     "Inspect, no archive": in_file("log.eval", b"x"),
-    "Inspect, packed": in_file("log.eval.gz", b""),
     "samples, missing document": in_samples(
         [list_verdicts(number, "pass", "fail") for number in range(3)]
     ),
     "samples, uneven": in_samples(
         [list_verdicts(number, "pass", *["fail"] * (number < 3)) for number in range(4)], "line 4"
-    ),
-    "samples, document twice": in_samples(
-        [list_verdicts(number, "pass") for number in (0, 1, 2, 3, 0)], "line 5"
     ),
     "samples, impossible rate": in_samples(
         [row(n, 0, resps=[["a", "b", "c"]], **{"pass@1": 0.4}) for n in range(4)],
@@ -645,15 +573,6 @@ LOG_MISTAKES = {
     "samples, no verdict later": in_samples(
         [list_verdicts(0, "pass"), *ROWS[1:]], "no samples of 3 of 4"
     ),
-    "samples, other filter": in_samples(
-        [
-            row(number, 0, filter=name, resps=[["a", "b"]], **{"pass@1": 0.5})
-            for name in ("strict", "loose")
-            for number in range(4)
-        ],
-        "'none'",
-        "strict",
-    ),
     "samples, the deployment decodes": for_logs(
         "before.jsonl better.jsonl --source-samples before.jsonl", "before.jsonl"
     ),
@@ -663,9 +582,7 @@ LOG_MISTAKES = {
         "better.jsonl",
     ),
     "file twice": for_logs("before.jsonl better.jsonl better.jsonl", "better.jsonl"),
-    "seed twice": for_logs("before.jsonl better.jsonl better.jsonl --seeds", "better.jsonl"),
     "pattern without a file": for_logs("before.jsonl 'nowhere*'", "nowhere*"),
-    "pattern of a named model": for_logs("before.jsonl 'tuned=nowhere*'", "nowhere*"),
     "pattern with two logs before": for_logs("'*e*.jsonl' better.jsonl", "*e*.jsonl"),
     "folder without a log": for_logs("before.jsonl EMPTY", "gapft: EMPTY: no logs found"),
     "folder with two logs of a task": for_logs(
@@ -683,12 +600,6 @@ LOG_MISTAKES = {
             for folder, task in (("a", "toy"), ("b", "other"))
         },
     ),
-    "misspelt task": for_logs(
-        "a a --task tot",
-        "'tot'",
-        "'toy'",
-        **{"a/samples_toy_2026-01-01T00-00-00.1.jsonl": format_log(ROWS)},
-    ),
     "contradicting results": for_logs(
         "before.jsonl b",
         "results_2026-01-01T00-00-00.1.json",
@@ -703,7 +614,6 @@ LOG_MISTAKES = {
     "too many groups": for_logs("many.jsonl many.jsonl --by question", "1,200"),
     "one cluster": for_logs("before.jsonl better.jsonl --cluster passage", "cluster"),
     "one document with a margin": for_logs("one.jsonl one.jsonl --fail-if-worse 0.01", "document"),
-    "margin of 1": for_logs("before.jsonl better.jsonl --fail-if-worse 1", "--fail-if-worse"),
     "margin that is not a number": for_logs(
         "before.jsonl better.jsonl --fail-if-worse nan", "--fail-if-worse"
     ),
@@ -733,9 +643,6 @@ TASK_MISTAKES = {
     "misspelt field of an id": in_task("keep: shortest", 'id: "{{nmae}}"', "nmae"),
     "no YAML": in_task("task: sums", "task: [sums"),
     "conflicting generation": in_task("do_sample: false", "do_sample: true", "do_sample"),
-    "no training split": in_task(
-        "training_split: train\n", "", "training_split", command="run --task sums"
-    ),
     "golds that the verifier cannot read": Mistake(
         ("gap", "sums", *DUMMY),
         ("audit.jsonl", "line 1"),
@@ -775,19 +682,13 @@ OTHER_MISTAKES = {
     "run: misspelt recipe": call("run dmo", "'dmo'", "'demo'"),
     "run: file of a misspelt recipe": call("run dmo.yaml", "dmo.yaml", "'demo'"),
     "run: unknown recipe": call("run xyz", "xyz", "gapft list recipes"),
-    "run: missing file": call("run nope.yaml", "nope.yaml"),
-    "run: folder": call("run .", "."),
     "run: folder of a run": call("run r", "is a folder", **{"r/recipe.yaml": "name: x\n"}),
     "run: stage of no run": call("run --run-dir nowhere --only states", "nowhere"),
     "run: address": call("run demo --run-dir s3://b/r", "s3://b/r"),
-    "verify: no run": call("verify nope", "nope"),
     "compare: one log": call(f"compare {BEFORE}", "BEFORE", "AFTER"),
-    "compare: missing log": call(f"compare {BEFORE} nope", "nope"),
     "compare: metric": call(f"compare {BEFORE} {AFTER} --metric nope", "'nope'"),
-    "compare: filter": call(f"compare {BEFORE} {AFTER} --filter nope", "'nope'"),
     "compare: task": call(f"compare {BEFORE} {AFTER} --task nope", "'nope'"),
     "compare: field of groups": call(f"compare {BEFORE} {AFTER} --by nope", "'nope'"),
-    "compare: field of clusters": call(f"compare {BEFORE} {AFTER} --cluster nope", "'nope'"),
     "compare: field of documents": call(f"compare {BEFORE} {AFTER} --on nope", "'nope'"),
     "compare: policy": call(f"compare {BEFORE} {AFTER} --policy nope.yaml", "nope.yaml"),
     "compare: two policies": call(
@@ -815,13 +716,10 @@ OTHER_MISTAKES = {
         {"log.jsonl": format_log([row(0, 1, target="Z9")])},
     ),
     "gap: nothing": call("gap", "task"),
-    "gap: samples": call("gap gapft_demo --model-args pretrained=EMPTY --k 0", "k"),
-    "gap: split": call("gap gapft_demo --model-args pretrained=EMPTY --split nope", "nope"),
     "logs: missing file": call(
         "run --run-dir r --task gapft_demo --model-args pretrained=bundled:demo "
         "--set 'search.responses={pool: [no.json]}' --only search", "no.json"
     ),
-    "export: no run": call("export nope --to trl --out O", "nope"),
     "export: nothing": call("export nope --out O", "--to"),
     "list": call("list taks", "list taks: unknown kind", "'tasks'"),
     "list: folder of recipes": call("list recipes --path", "--path"),
@@ -966,34 +864,30 @@ VALID_PATHS = {
 }
 
 
-#: Mistakes in commands on a run; RUN stands for its folder.
-RUN_MISTAKES: dict[str, dict[str, tuple[str, ...]]] = {
-    "searched": {
-        "export RUN --to tlr --out out": ("--to tlr: unknown format", "'trl'"),
-        "export RUN --to trl --out RUN": ("RUN",),
-        "export RUN --to trl --out out": ("selected",),
-        "gap RUN --k 16": ("--k",),
-        "run RUN --run-dir other": ("RUN", "--run-dir"),
-        "run RUN --only serach": ("serach", "'search'"),
-        "run RUN --set search.kk=2": ("--set search.kk=2", "'search.k'"),
-        "run RUN --condition nope": ("'nope'",),
-        "compare RUN --verifier math": ("RUN", "verifier.name"),
-        "verify RUN --plugin nope.py": ("nope.py",),
-    },
+#: Mistakes in commands on a searched run; RUN stands for its folder.
+RUN_MISTAKES: dict[str, tuple[str, ...]] = {
+    "export RUN --to tlr --out out": ("--to tlr: unknown format", "'trl'"),
+    "export RUN --to trl --out RUN": ("RUN",),
+    "export RUN --to trl --out out": ("selected",),
+    "gap RUN --k 16": ("--k",),
+    "run RUN --run-dir other": ("RUN", "--run-dir"),
+    "run RUN --only serach": ("serach", "'search'"),
+    "run RUN --set search.kk=2": ("--set search.kk=2", "'search.k'"),
+    "run RUN --condition nope": ("'nope'",),
+    "compare RUN --verifier math": ("RUN", "verifier.name"),
+    "verify RUN --plugin nope.py": ("nope.py",),
 }
 
 
-@pytest.mark.parametrize(
-    ("snapshot", "command"), [(s, command) for s, rows in RUN_MISTAKES.items() for command in rows]
-)
+@pytest.mark.parametrize("command", RUN_MISTAKES)
 def test_mistake_leaves_a_run_as_it_was(
-    snapshot: str, command: str, run_at: Callable[..., BaseRun], fail: Callable[..., str]
+    command: str, run_at: Callable[..., BaseRun], fail: Callable[..., str]
 ) -> None:
-    run = run_at(snapshot)
+    run = run_at("searched")
     words = [str(run.path) if word == "RUN" else word for word in command.split()]
     plugins = run.plugins if words[0] in ("run", "verify") else []
     line = fail(*words, *(word for file in plugins for word in ("--plugin", file)))
-    for culprit in RUN_MISTAKES[snapshot][command]:
+    for culprit in RUN_MISTAKES[command]:
         assert culprit.replace("RUN", str(run.path)) in line
 
 
@@ -1016,11 +910,3 @@ def test_run_without_search_is_a_failure_of_verify(folder: Path) -> None:
         done = gapft("verify", place, cwd=folder)
         assert done.returncode == 1
         assert "verified" not in done.stdout
-
-
-def test_corrected_command_uses_the_same_folder(folder: Path) -> None:
-    """The command with the mistake leaves no recipe in the run's folder."""
-    words = OPTION_MISTAKES["unknown model argument"].words
-    assert gapft(*words, cwd=folder).returncode == 2
-    done = gapft(*words[:4], "--set", "search.k=3", "--dry-run", cwd=folder)
-    assert done.returncode == 0, done.stderr

@@ -66,32 +66,20 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> PlantedTask:
     return write_planted_task(tmp_path_factory.mktemp("planted") / "task", POOL, AUDIT)
 
 
-def select_everything(task: PlantedTask, name: str) -> Path:
-    """Search, then select with every row; the shared core needs the number of verified problems."""
-    run = task.run(name, "--only", "search", "--only", "states", budget=BUDGET)
-    verified = sum(row["state"] != "U" for row in read_rows(run / "states/pool.parquet"))
-    conditions = {
-        key: {
-            "selector": row.selector,
-            "params": dict(row.params),
-            **({"n": verified - REPLAY} if row.takes_all_verified else {}),
-        }
-        for key, row in ROWS.items()
-    }
-    return task.run(
-        name,
-        "--only",
-        "states",
-        "--only",
-        "select",
-        budget=BUDGET,
-        conditions={**conditions, **MORE},
-    )
-
-
 @pytest.fixture(scope="module")
 def selected(task: PlantedTask) -> Path:
-    return select_everything(task, "selected")
+    """Select with every row; the shared core needs the number of verified problems."""
+    stages = ("--only", "states", "--only", "select")
+    run = task.run("selected", "--only", "search", *stages[:2], budget=BUDGET)
+    verified = sum(row["state"] != "U" for row in read_rows(run / "states/pool.parquet"))
+    conditions = {
+        name: {"selector": row.selector, "params": dict(row.params)}
+        | ({"n": verified - REPLAY} if row.takes_all_verified else {})
+        for name, row in ROWS.items()
+    }
+    run = task.run("selected", *stages, budget=BUDGET, conditions={**conditions, **MORE})
+    assert task.verify("selected")
+    return run
 
 
 def read_selection(run: Path, name: str, seed: int) -> list[dict[str, Any]]:
@@ -113,6 +101,8 @@ def test_matched_conditions_have_equal_budgets_and_replay(selected: Path) -> Non
         replay = read_selection(selected, "gapft", seed)[SLOTS:]
         assert [row["state"] for row in replay] == ["G"] * REPLAY
         gapft = count_supervised_tokens(read_selection(selected, "gapft", seed))
+        replicate = read_selection(selected, "gapft_again", seed)
+        assert replicate == read_selection(selected, "gapft", seed)
         for name in [*MATCHED, *MORE]:
             rows, budget = read_selection(selected, name, seed), budgets[f"{name}-seed{seed}"]
             assert list_responses(rows[SLOTS:]) == list_responses(replay), name
@@ -157,27 +147,6 @@ def test_fewer_samples_are_the_first_ones(task: PlantedTask, selected: Path) -> 
         assert {row["response_index"] for row in rows[:SLOTS]} <= {0, 1}
 
 
-def test_replicates_have_the_same_training_set(selected: Path) -> None:
-    for seed in SEEDS:
-        first, again = (read_selection(selected, n, seed) for n in ("gapft", "gapft_again"))
-        assert first == again
-
-
-def test_other_order_of_the_data_selects_the_same(
-    selected: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """In a folder without the first run's stored work."""
-    folder = tmp_path_factory.mktemp("reversed") / "task"
-    other = select_everything(write_planted_task(folder, POOL[::-1], AUDIT[::-1]), "selected")
-    for name in [*ROWS, *MORE]:
-        for seed in SEEDS:
-            assert read_selection(other, name, seed) == read_selection(selected, name, seed), name
-
-
-def test_selections_are_verified(task: PlantedTask, selected: Path) -> None:
-    assert task.verify("selected")
-
-
 def exchange_response(judged: Rows, rows: Rows) -> None:
     """Train on another sample of a problem, with the same verdict and other tokens."""
     status = {(row["problem_id"], row["index"]): row["status"] for row in judged}
@@ -212,7 +181,9 @@ def test_verification_names_every_changed_selection(
 
 @pytest.fixture(scope="module")
 def trained(task: PlantedTask) -> Path:
-    return task.run("trained", budget=BUDGET, conditions=TRAINED)
+    run = task.run("trained", budget=BUDGET, conditions=TRAINED)
+    assert task.verify("trained")
+    return run
 
 
 @pytest.fixture(scope="module")
@@ -261,28 +232,21 @@ def test_results_have_equal_budgets_within_a_group(results: dict[str, Any]) -> N
         assert contrast["matched_budget"] == any(pair <= group.keys() for group in GROUPS), pair
 
 
-def test_results_count_tokens_and_problems(trained: Path, results: dict[str, Any]) -> None:
+def test_results_count_tokens_problems_and_unverified_examples(
+    trained: Path, results: dict[str, Any]
+) -> None:
+    judged = read_rows(trained / "pool/responses.parquet")
+    status = {(row["problem_id"], row["index"]): row["status"] for row in judged}
     for name in TRAINED:
         for seed in SEEDS:
             rows = read_selection(trained, name, seed)
-            budget = find_row(results["seeds"], condition=name, seed=seed)
+            entry = find_row(results["seeds"], condition=name, seed=seed)
             supervised = count_supervised_tokens(rows)
             prompts = sum(len(row["prompt_ids"]) for row in rows)
-            assert budget["supervised_tokens"] == 2 * supervised, name
-            assert budget["tokens"] == 2 * (supervised + prompts), name
-            assert budget["problems"] == len({row["problem_id"] for row in rows}), name
-
-
-def test_results_count_unverified_examples(trained: Path, results: dict[str, Any]) -> None:
-    status = {
-        (row["problem_id"], row["index"]): row["status"]
-        for row in read_rows(trained / "pool/responses.parquet")
-    }
-    for name in TRAINED:
-        for seed in SEEDS:
-            rows = read_selection(trained, name, seed)
+            assert entry["supervised_tokens"] == 2 * supervised, name
+            assert entry["tokens"] == 2 * (supervised + prompts), name
+            assert entry["problems"] == len({row["problem_id"] for row in rows}), name
             failed = sum(status[r["problem_id"], r["response_index"]] != "pass" for r in rows)
-            entry = find_row(results["seeds"], condition=name, seed=seed)
             assert entry["unverified"] == failed, name
             assert (failed > 0) == (name in ("unverified", "wrong")), name
 
@@ -350,10 +314,6 @@ def test_pass_at_k_is_the_mean_over_all_subsets(trained: Path, results: dict[str
         ]
         exact = Fraction(sum(outcomes), len(outcomes))
         assert estimate == float(exact)
-
-
-def test_trained_run_is_verified(task: PlantedTask, trained: Path) -> None:
-    assert task.verify("trained")
 
 
 def test_explorer_has_every_response(trained: Path) -> None:

@@ -76,10 +76,9 @@ def limit_rate(retry_after: str) -> Fault:
 
 
 TEMPORARY: dict[str, Fault] = {
-    **{f"status {code}": fail_with_status(code) for code in (408, 429, 500, 502, 503, 504, 529)},
+    **{f"status {code}": fail_with_status(code) for code in (408, 429, 500, 529)},
     "wait for a number": limit_rate("0.05"),
     "wait until a date": limit_rate("Sun, 06 Nov 1994 08:49:37 GMT"),
-    "wait for a negative number": limit_rate("-1"),
     "wait for a word": limit_rate("soon"),
     "wait for no number": limit_rate("nan"),
     "dropped connection": toy_server.drop_connection,
@@ -111,24 +110,6 @@ def test_silent_server_is_asked_again(server: ToyServer) -> None:
     answers = generate(sampler)
     assert all(g.text for answer in answers for g in answer.generations)
     assert count_bodies(server.requests)[-1] >= 2
-
-
-def test_no_request_is_sent_before_the_pause_ends(server: ToyServer, clock: VirtualClock) -> None:
-    sampler = open_sampler(server)
-    pause_ends, arrivals = [], []
-
-    def refuse(handler: Any) -> None:
-        pause_ends.append(clock.read() + PAUSE)
-        limit_rate(str(PAUSE))(handler)
-
-    def watch(handler: Any) -> None:
-        arrivals.append(clock.read())
-        toy_server.answer(handler)
-
-    server.behaviour.faults.extend([refuse, *[watch] * COUNT])
-    generate(sampler)
-    assert len(arrivals) == COUNT
-    assert min(arrivals) >= pause_ends[0]
 
 
 def test_pause_holds_for_concurrent_requests(server: ToyServer, clock: VirtualClock) -> None:
@@ -283,24 +264,12 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-@pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
 def test_proxy_of_the_environment_is_used(
-    server: ToyServer, environment: pytest.MonkeyPatch, name: str
-) -> None:
-    environment.setenv(name, server.url("/").rstrip("/"))
-    assert generate(open_sampler(server, base_url=ELSEWHERE))
-    assert all(url.startswith("http://model.example/") for url in server.asked)
-
-
-@pytest.mark.parametrize("no_proxy", ["model.example", ".example", "other.test,model.example", "*"])
-def test_excluded_server_is_asked_directly(
-    server: ToyServer, environment: pytest.MonkeyPatch, no_proxy: str
+    server: ToyServer, environment: pytest.MonkeyPatch
 ) -> None:
     environment.setenv("HTTP_PROXY", server.url("/").rstrip("/"))
-    environment.setenv("NO_PROXY", no_proxy)
-    with pytest.raises(UserError, match=r"model\.example"):
-        open_sampler(server, base_url=ELSEWHERE)
-    assert server.asked == []
+    assert generate(open_sampler(server, base_url=ELSEWHERE))
+    assert all(url.startswith("http://model.example/") for url in server.asked)
 
 
 def test_server_of_this_machine_is_asked_directly(

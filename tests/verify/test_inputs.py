@@ -6,8 +6,6 @@ import contextlib
 import hashlib
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -70,15 +68,9 @@ def find_differences(workspace: Path, run: Path) -> list[str]:
 TASK, POOL = "tasks/letters.yaml", "tasks/pool.jsonl"
 EDITS = [
     (TASK, replace_text("verifier: contains", "verifier: boxed_math"), "verifier.*boxed_math"),
-    (TASK, replace_text('"{{question}}"', '"{{question}}!"'), r"run\.json, pool: .*problems"),
-    (TASK, replace_text("max_gen_toks: 12", 'max_gen_toks: 12, until: ["b"]'), "until"),
-    (TASK, replace_text("keep: shortest", "keep: first"), "keep is .*shortest.*first"),
-    (POOL, lambda text: text[: text.rindex('{"id')], r"pool: settings\.problems\.problems is 60"),
     (POOL, replace_text('"answer": "a"', '"answer": "e"'), r"pool: settings\.problems\.sha256"),
     ("plugin.py", replace_text("g in r", "g not in r"), r"pool: code\.verifier"),
-    ("plugin.py", replace_text("verified, n", "recovered, n"), r"drawn-seed13\.parquet: code"),
     ("model/config.json", replace_text('"silu"', '"relu"'), r"pool: .*model\.files\.config\.json"),
-    ("model/tokenizer.json", lambda text: text + " ", r"model\.files\.tokenizer\.json"),
 ]
 
 
@@ -92,38 +84,10 @@ def test_verify_names_edited_inputs_until_restored(
     assert find_differences(workspace, run) == []
 
 
-def test_verify_detects_changed_weights_of_same_size(workspace: Path, run: Path) -> None:
-    weights = workspace / "model/model.safetensors"
-    before = weights.read_bytes()
-    weights.write_bytes(before[:-4] + bytes(4))
-    try:
-        lines = find_differences(workspace, run)
-    finally:
-        weights.write_bytes(before)
-    assert any("model.files.model.safetensors" in line for line in lines)
-    assert find_differences(workspace, run) == []
-
-
-@pytest.mark.parametrize(
-    ("file", "edit"),
-    [
-        (TASK, lambda text: f"# a remark\n{text}"),
-        ("model/README.md", lambda text: "x"),
-    ],
-)
-def test_ignores_irrelevant_edits(workspace: Path, run: Path, file: str, edit: Edit) -> None:
-    (workspace / "model/README.md").touch()
-    with edit_file(workspace / file, edit):
-        assert find_differences(workspace, run) == []
-
-
-@pytest.mark.parametrize("stage", ["train", "audit"])
-def test_later_stage_refuses_searches_of_another_verifier(
-    workspace: Path, run: Path, stage: str
-) -> None:
+def test_later_stage_refuses_searches_of_another_verifier(workspace: Path, run: Path) -> None:
     plugin = ("--plugin", workspace / "plugin.py")
     with edit_file(workspace / "plugin.py", replace_text("g in r", "g not in r")):
-        done = gapft("run", run, "--only", stage, *plugin)
+        done = gapft("run", run, "--only", "train", *plugin)
     assert done.returncode == 2, done.stderr
     text = " ".join(done.stderr.split())
     assert "run/pool: was made with other settings" in text
@@ -142,17 +106,6 @@ def test_missing_inputs_are_not_compared(workspace: Path, run: Path) -> None:
         for path, away in hidden:
             away.rename(path)
     assert "not compared: task and data cannot be read here" in verified
-
-
-def test_states_command_does_not_import_torch(workspace: Path, run: Path) -> None:
-    program = (
-        "import sys; from gapft_harness.cli.runs import Options, run_stages_alone; "
-        f"given = Options(plugin_files=[{str(workspace / 'plugin.py')!r}]); "
-        f"run_stages_alone(['states'], {str(run)!r}, given); "
-        "assert not {'torch', 'lm_eval'} & sys.modules.keys()"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 def test_missing_plugin_error_names_recorded_file(

@@ -6,7 +6,6 @@ import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from safetensors.torch import load_file, save_file
@@ -21,8 +20,6 @@ from tests.kit.records import change_records, change_run, read_records, record_a
 from tests.kit.runs import BaseRun
 from tests.kit.tampering import (
     change_facts,
-    change_json,
-    change_rows,
     forge_record_key,
     read_rows,
     write_rows,
@@ -107,16 +104,6 @@ def test_failing_verifier_is_user_error(run: BaseRun, tmp_path: Path) -> None:
     assert any("no data here" in line for line in differences)
 
 
-def test_names_few_of_many_differing_verdicts(run: BaseRun) -> None:
-    def invert_verdicts(rows: list[dict[str, Any]]) -> None:
-        for row in rows:
-            row["status"] = "pass" if row["status"] == "fail" else "fail"
-
-    change_rows(run.path, DECISIONS, invert_verdicts)
-    lines = [line for line in run.find_differences() if line.startswith(f"{DECISIONS}: ")]
-    assert 20 < len(lines) < len(read_rows(run.path / DECISIONS))
-
-
 def test_lists_missing_parts_of_unfinished_run(run_at: Callable[..., BaseRun]) -> None:
     run = run_at("selected")
     report = verify(run.path, run.plugins)
@@ -134,13 +121,14 @@ def test_run_without_its_records_is_one_error(run: BaseRun) -> None:
     """The same command makes them again, with the outputs that the store has."""
     records = run.path / "run.json"
     before = read_records(run.path)
-    for change in (records.unlink, lambda: records.write_text("{")):
-        change()
+    for content in ("{", "[]", ""):
+        records.unlink()
+        if content:
+            records.write_text(content)
         done = call("verify", run.path)
         assert done.returncode == 2
         assert "run.json" in done.stderr
         assert "Traceback" not in done.stderr
-        records.unlink(missing_ok=True)
     assert run.resume("--include-path", run.folder / "tasks").returncode == 0
     after = read_records(run.path)
     assert {name: after[name]["digest"] for name in after} == {
@@ -154,17 +142,6 @@ def test_ignores_unfinished_files(run: BaseRun) -> None:
         (run.path / relative).parent.mkdir(exist_ok=True)
         (run.path / relative).write_text("{}")
     assert run.find_differences() == []
-
-
-@pytest.mark.parametrize("key", ["r", "lora_alpha", "use_rslora", "target_modules"])
-def test_edited_adapter_config_is_named(run: BaseRun, key: str) -> None:
-    """The arm's decisions were made with another one."""
-    path = run.path / f"adapters/{ARM}/adapter_config.json"
-    change_json(path, lambda config: config.update({key: ["x"] if "modules" in key else 7}))
-    record_again(run.path, f"adapters/{ARM}")
-    lines = run.find_differences()
-    assert any(f"run.json, decisions/{ARM}.parquet: inputs.adapter" in line for line in lines)
-    assert any(line.startswith(f"adapters/{ARM}/adapter_config.json: {key}") for line in lines)
 
 
 def test_attention_may_be_unknown(run: BaseRun) -> None:
@@ -207,17 +184,3 @@ def test_unfinished_search_is_not_recorded(run_at: Callable[..., BaseRun]) -> No
     report = verify(run.path, run.plugins)
     assert any(line.startswith("pool/problems.parquet: ") for line in report.differences)
     assert "the pool is not searched" in report.missing
-
-
-def test_verification_makes_no_store(run: BaseRun, tmp_path: Path) -> None:
-    alone = Path(shutil.copytree(run.path, tmp_path / "alone" / "run"))
-    assert verify(alone, run.plugins).differences == []
-    assert not (alone.parent / ".store").exists()
-
-
-def test_reports_progress_of_judging(run: BaseRun) -> None:
-    counts: list[int] = []
-    verify(run.path, run.plugins, lambda _, count, __: counts.append(count))
-    facts = [record["facts"] for record in read_records(run.path).values()]
-    assert counts == sorted(counts)
-    assert counts[-1] >= sum(sum(item["verdicts"].values()) for item in facts if "verdicts" in item)
