@@ -6,7 +6,6 @@ import json
 import sys
 import sysconfig
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -91,21 +90,6 @@ def test_names_the_first_failed_test(verifier: ProgramTests) -> None:
     assert [v.passed for v in backwards] == [not failed for failed in expected[::-1]]
 
 
-def test_runs_equal_programs_once(verifier: ProgramTests, monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: list[bytes] = []
-    send = SandboxWorker.send
-
-    def record(worker: Any, source: bytes, test_input: bytes) -> None:
-        sent.append(source)
-        send(worker, source, test_input)
-
-    monkeypatch.setattr(SandboxWorker, "send", record)
-    gold = {**DOUBLE, "hidden": None}
-    verdicts = verifier.verify([f"Attempt {i}.\n{fence(RIGHT)}" for i in range(16)], [gold] * 16)
-    assert {verdict.status for verdict in verdicts} == {"pass"}
-    assert sent == [f"stdin\t\n{RIGHT}\n".encode()]
-
-
 def test_gold_without_readable_tests_is_a_mistake(verifier: ProgramTests) -> None:
     """Whatever the response is."""
     gold = {**DOUBLE, "hidden": pack_tests([])[:-4] + "AAAA"}
@@ -139,20 +123,6 @@ def test_machine_without_sandbox_tier_is_refused(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(UserError) as caught:
         load_verifier("program_tests")
     assert all(tier in str(caught.value) for tier in TIERS)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "key"),
-    [
-        ({"tier": "docker"}, "docker"),
-        ({"limits": {"cpu": 3}}, "limits: .*'cpu'"),
-        ({"limits": {"cpu_s": 0}}, "limits: cpu_s"),
-        ({"timeout": 3}, "timeout"),
-    ],
-)
-def test_wrong_parameter_is_named(parameters: dict[str, Any], key: str) -> None:
-    with pytest.raises(UserError, match=key):
-        load_verifier("program_tests", **parameters)
 
 
 #: Programs that reveal where Python is installed, and the end of their feedback.

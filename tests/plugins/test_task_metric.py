@@ -127,23 +127,6 @@ def test_unreadable_record_is_error_for_itself_only(folder):
     assert [v.status for v in verdicts] == ["error", "error", "pass"]
 
 
-def test_filter_error_affects_one_response_only(folder, monkeypatch):
-    verifier = load_verifier("task_metric", task="pears", include_path=folder)
-    from lm_eval.filters.extraction import RegexFilter
-
-    inside = RegexFilter.apply
-
-    def apply(self, resps, docs):
-        if any("poison" in text for texts in resps for text in texts):
-            raise RuntimeError("cannot read this")
-        return inside(self, resps, docs)
-
-    monkeypatch.setattr(RegexFilter, "apply", apply)
-    verdicts = verifier.verify(["#### 7", "poison", "#### 8"], [DOCUMENTS[0]] * 3)
-    assert [v.status for v in verdicts] == ["pass", "error", "fail"]
-    assert "strict-match" in verdicts[1].reason
-
-
 def test_description_depends_on_task_code_not_path(tmp_path):
     """Stored verdicts are not reused after a metric is edited."""
     yaml = (

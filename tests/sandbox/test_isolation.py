@@ -71,13 +71,6 @@ def test_opposite_golds_are_never_both_met(sandbox: Sandbox) -> None:
     assert both == dict.fromkeys(TELLING, False)
 
 
-def test_guesses_are_right_half_the_time(sandbox: Sandbox) -> None:
-    """A second guess would give 3/4; the limit is 1/2 plus six standard deviations."""
-    tests = [Test("1", "true")] * 300
-    (result,) = sandbox.judge([(build_call(TELLING["chance"]), tests)], run_all=True)
-    assert [test.verdict for test in result.tests].count("accepted") < 202
-
-
 def test_call_finds_its_own_input_only(sandbox: Sandbox) -> None:
     """No descriptor leads to an input, not even to its own; standard input is empty."""
     source = """
@@ -156,6 +149,14 @@ LEFT = {
     ),
     "attribute of a function": ("json", "hasattr(json.loads, 'left')", "json.loads.left = 1"),
     "sys.path": ("sys", "'/left' in sys.path", "sys.path.append('/left')"),
+    "limit of recursion": (
+        "sys", "sys.getrecursionlimit() == 77_777", "sys.setrecursionlimit(77_777)"
+    ),
+    "mode of a folder": (
+        "os, contextlib, stat",
+        "stat.S_IMODE(os.stat('/tmp').st_mode) == 0o700",
+        "with contextlib.suppress(OSError): os.chmod('/tmp', 0o700)",
+    ),
     "umask": ("os", "os.umask(0o22) != 0o22", "os.umask(0o77)"),
     "lowered limit": (
         "resource",
@@ -213,6 +214,25 @@ def test_calls_share_no_state(sandbox: Sandbox) -> None:
     assert verdicts == {name: {"accepted"} for name in LEFT}
 
 
+def test_programs_share_no_state(sandbox: Sandbox) -> None:
+    """A program that finds something ends with status 3; leaving may end it otherwise."""
+    programs = {}
+    for name, (start, is_left, leave) in LEFT.items():
+        if name != "default":  # which a function has
+            start = start if "=" in start or not start else f"import {start}"
+            source = f"x = 1\nimport os\n{start}\nif {is_left}: os._exit(3)\n{leave}"
+            programs[name] = Program(source)
+    items = [(program, [Test("", "")] * 2) for program in programs.values()]
+    results = sandbox.judge(items, run_all=True)
+    found = [
+        (name, test.reason)
+        for name, result in zip(programs, results, strict=True)
+        for test in result.tests
+        if test.reason == "exit status 3"
+    ]
+    assert found == []
+
+
 #: Functions with the verdict of the third of five tests, whose input is 2.
 ENDING = {
     "prints": ("accepted", "def f(x):\n    print('x' * 400_000)\n    return x"),
@@ -262,8 +282,6 @@ def test_function_verdicts_do_not_depend_on_other_tests(sandbox: Sandbox) -> Non
     assert {name: summary[2][0] for name, summary in summaries.items()} == {
         name: verdict for name, (verdict, _) in ENDING.items()
     }
-    bad_ends = {action: build_bad_end(action) for action in BAD_ENDS}
-    judge_alone_and_together(sandbox, bad_ends, NUMBERS)
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])

@@ -80,18 +80,3 @@ def test_converts_and_compiles_integers_up_to_the_limit_on_digits(tier, prelude,
         verdicts = [result.verdict for result in sandbox.judge(converted + compiled)]
     expected = ["accepted", "runtime_error"] * len(CONVERSIONS)
     assert verdicts == [*expected, "accepted", "compile_error"]
-
-
-@pytest.mark.parametrize("tier", TIERS)
-def test_reads_and_prints_long_integers_with_livecodebench_names(tier):
-    number = "7" * 9_999
-    unconverted = "7" * 60_000
-    programs = [
-        (Program("print(int(input()) + 1)"), [Test(number, number[:-1] + "8")]),
-        (Program("print(int(input()) + 1)"), [Test(number, number)]),
-        (Program("def f(x): return str(x + 1)", "function", "f"), [Test(number, f'"{number}"')]),
-        (Program("def f(x): return x", "function", "f"), [Test(unconverted, unconverted)]),
-    ]
-    with Sandbox(tier=tier, workers=1, limits=LIMITS, prelude="lcb") as sandbox:
-        verdicts = [result.verdict for result in sandbox.judge(programs)]
-    assert verdicts == ["accepted", "wrong_answer", "wrong_answer", "accepted"]

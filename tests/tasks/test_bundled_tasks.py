@@ -7,15 +7,17 @@ import yaml
 from lm_eval import simple_evaluate
 from lm_eval.tasks import TaskManager
 
+from gapft_harness import load_verifier
 from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge.discovery import list_tasks, load_task
 from gapft_harness.lm_eval_bridge.task_file.code_files import tasks_path
 from tests.canned_model import CannedModel
 from tests.tasks.benchmark_files import (
     LOGIC,
-    build_gsm8k_record,
     build_math_record,
+    build_test,
     needs_reasoning_gym,
+    pack_tests,
     write_lines,
 )
 
@@ -72,10 +74,6 @@ def test_pool_and_audit_are_disjoint(benchmark, data):
     assert not {p.prompt for p in pool} & {p.prompt for p in audit}
     for problems in (pool, audit):
         assert len({p.id for p in problems}) == len(problems)
-
-
-def test_pool_task_has_no_pool(data, read_error):
-    assert "training_split" in read_error(load_task("gapft_demo_pool").read_pool)
 
 
 def test_reads_logiqa(data):
@@ -157,16 +155,6 @@ def test_reads_gsm8k(data):
     assert task.build_decoding().max_gen_toks == 512
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"answer": "It is 4."}, {"answer": "#### many"}, {"answer": 4}, {"question": None}],
-)
-def test_reports_bad_gsm8k_record(change, data, read_error):
-    path = data / "gsm8k" / "test.jsonl"
-    write_lines(path, [build_gsm8k_record(3), {**build_gsm8k_record(4), **change}])
-    assert f"{path}, line 2" in read_error(load_task, "gapft_gsm8k")
-
-
 def test_math_audit_comes_from_test_split(data):
     task = load_task("gapft_math")
     audit, pool = task.read_audit(), task.read_pool()
@@ -213,15 +201,6 @@ def test_math_without_test_file_splits_training_file(data):
     assert len(task.read_pool()) == 100
 
 
-def test_reads_demo():
-    task = load_task("gapft_demo")
-    assert (len(task.read_pool()), len(task.read_audit())) == (400, 1000)
-    first = task.read_pool()[0]
-    assert first.prompt == first.document["question"]
-    assert first.gold == first.document["answer"]
-    assert task.build_decoding().max_gen_toks == 32
-
-
 def test_validation_is_disjoint_from_pool_and_audit(data, read_error):
     """The validation problems are LogiQA's dev.txt and further problems of MATH's test split."""
     (problem,) = load_task("gapft_logiqa").read_validation()
@@ -245,11 +224,6 @@ def test_validation_is_disjoint_from_pool_and_audit(data, read_error):
     assert "dev.txt" in read_error(load_task("gapft_logiqa").read_validation)
 
 
-def test_reports_missing_file_in_folder(data, read_error):
-    (data / "logiqa2" / "train.txt").unlink()
-    assert "train.txt" in read_error(load_task, "gapft_logiqa")
-
-
 @pytest.mark.parametrize(
     ("benchmark", "folder"),
     [
@@ -268,24 +242,55 @@ def test_missing_data_names_searched_places(benchmark, folder, tmp_path, monkeyp
     assert "no-such-revision" in message
 
 
-def test_reports_missing_data_folder(monkeypatch, tmp_path, read_error):
-    monkeypatch.setenv("GAPFT_DATA_DIR", str(tmp_path / "nowhere"))
-    assert "nowhere" in read_error(load_task, "gapft_reclor")
+WRONG_KIND = build_test("1", "4", "functional")
+#: A file of the data folder, the number of a record, and its change, which makes it unusable.
+BAD_RECORDS = [
+    ("logiqa2/test.txt", 2, {"answer": 4}),
+    ("logiqa2/test.txt", 2, {"options": ["only one"]}),
+    ("logiqa2/test.txt", 2, {"text": None}),
+    ("gsm8k/test.jsonl", 2, {"answer": "#### many"}),
+    ("gsm8k/test.jsonl", 2, {"question": None}),
+    ("livecodebench/test.jsonl", 1, {"contest_date": "soon"}),
+    ("livecodebench/test.jsonl", 1, {"private_test_cases": "eJ!"}),
+    (
+        "livecodebench/test.jsonl",
+        1,
+        {"private_test_cases": pack_tests([build_test("1", "4", "functional")])},
+    ),
+    (
+        "livecodebench/test.jsonl",
+        1,
+        {"public_test_cases": "[]", "private_test_cases": pack_tests([])},
+    ),
+    ("livecodebench/test.jsonl", 2, {"metadata": "{}"}),
+    ("livecodebench/test.jsonl", 2, {"metadata": "[" * 100_000}),
+    (
+        "livecodebench/test.jsonl",
+        2,
+        {"public_test_cases": json.dumps([build_test("1", "five", "functional")])},
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    "change", [{"answer": 4}, {"answer": "B"}, {"options": ["only one"]}, {"text": None}]
-)
-def test_reports_bad_record_by_file_and_line(change, data, read_error):
-    path = data / "logiqa2" / "test.txt"
+def check_golds(name: str) -> None:
+    """Load a task and check its golds, as before anything is generated."""
+    task = load_task(name)
+    with load_verifier(task.verifier, **task.verifier_params) as judge:
+        for split in ("pool", "audit"):
+            task.check_golds(judge, split)
+
+
+@pytest.mark.parametrize(("file", "number", "change"), BAD_RECORDS)
+def test_bad_record_is_named_by_file_and_line(file, number, change, data, read_error):
+    path = data / file
     records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    write_lines(path, [records[0], {**records[1], **change}])
-    message = read_error(load_task, "gapft_logiqa")
-    assert f"{path}, line 2" in message
-    assert next(iter(change)) in message
+    records[number - 1] |= change
+    write_lines(path, records)
+    benchmark = path.parent.name.removesuffix("2")
+    assert f"{path}, line {number}" in read_error(check_golds, f"gapft_{benchmark}")
 
 
-def test_reports_missing_field(data, read_error):
+def test_missing_field_is_named(data, read_error):
     path = data / "reclor" / "val.json"
     path.write_text('[{"context": "c", "question": "q", "answers": ["a", "b"]}]', encoding="utf-8")
     message = read_error(load_task, "gapft_reclor")
@@ -299,20 +304,29 @@ def test_rejects_identical_splits(data, read_error):
     assert "test.txt" in read_error(load_task, "gapft_logiqa")
 
 
-@pytest.mark.parametrize("name", ["gapft_logiqa", "gapft_reclor_pool", "gapft_math", "gapft_gsm8k"])
-def test_few_shot_examples_pass_verifier(name, data):
-    task = TaskManager(include_defaults=False, include_path=[str(tasks_path())]).load([name])
-    task = task["tasks"][name]
+def build_few_shot_requests(name):
+    """Set an example after the task is built, as the stock command does."""
+    manager = TaskManager(include_defaults=False, include_path=[str(tasks_path())])
+    task = manager.load([name])["tasks"][name]
     task.set_config("num_fewshot", 1)
     task.set_fewshot_seed(1)
     task.build_all_requests(limit=1)
-    assert len(task.instances) == 1
+    return task.instances
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["gapft_logiqa", "gapft_reclor_pool", "gapft_math", "gapft_gsm8k", "gapft_demo_code_pool"],
+)
+def test_few_shot_examples_pass_verifier(name, data):
+    assert len(build_few_shot_requests(name)) == 1
+
+
+def test_few_shot_examples_show_verified_answers():
+    for instance in build_few_shot_requests("gapft_demo"):
+        assert instance.args[0].count("\\boxed{") == 1
 
 
 def test_livecodebench_rejects_few_shot_examples(data):
-    task = TaskManager(include_defaults=False, include_path=[str(tasks_path())])
-    task = task.load(["gapft_livecodebench"])["tasks"]["gapft_livecodebench"]
-    task.set_config("num_fewshot", 1)
-    task.set_fewshot_seed(1)
     with pytest.raises(UserError):
-        task.build_all_requests(limit=1)
+        build_few_shot_requests("gapft_livecodebench")

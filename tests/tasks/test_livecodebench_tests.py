@@ -5,7 +5,6 @@ write a file; none is executed, and none decodes.
 """
 
 import base64
-import builtins
 import json
 import os
 import pickle
@@ -84,9 +83,6 @@ def build_hostile_pickles(canary: Path) -> dict[str, bytes]:
     command = f"touch {canary}"
     return {
         "os.system": pickle.dumps(CallOnLoad(os.system, command)),
-        "os.system, protocol 0": pickle.dumps(CallOnLoad(os.system, command), 0),
-        "exec": pickle.dumps(CallOnLoad(builtins.exec, f"open({str(canary)!r}, 'w').close()")),
-        "inside a list": pickle.dumps([json.dumps(ONE), CallOnLoad(os.system, command)]),
         "before the string": (
             b"\x80\x04\x8c\x05posix\x8c\x06system\x93\x8c"
             + bytes([len(command)])
@@ -124,10 +120,7 @@ def test_rejects_calling_pickle_without_executing(name, tmp_path):
         ("EXT1", b"\x80\x02\x82\x01."),
         ("INT", b"I" + b"9" * 4000 + b"\n."),
         ("LONG4", b"\x80\x02\x8b" + (1 << 20).to_bytes(4, "little") + b"\x7f" * (1 << 20) + b"."),
-        ("EMPTY_DICT", pickle.dumps({})),
         ("SHORT_BINBYTES", pickle.dumps(b"[]")),
-        ("NONE", pickle.dumps(None)),
-        ("BININT1", pickle.dumps(3)),
         ("DUP", b"\x80\x04\x8c\x02[]2222222."),
         ("SHORT_BINUNICODE", b"\x80\x04\x8c\x02[]\x8c\x02[]."),
         ("BINGET", b"\x80\x04\x8c\x02[]\x94h\x00."),
@@ -209,16 +202,10 @@ def test_size_limit_is_exact():
         '[{"input": ' + "[" * 100_000,
         "[" + "[]," * 1_000_000 + "[]]",
         "[" + "9" * 100_000 + "]",
-        '[{"input": ' + "9" * 100_000 + "}]",
-        '[{"input": NaN}]',
         "[null]",
-        '["' + "a" * 50 + '"]',
-        "[{}]",
         '[{"input": "1", "input": "1"}]',
         '[{"input": "1", "weight": "1"}]',
-        '[{"input": "1", "output": "2"}]',
         json.dumps([{**ONE[0], "testtype": "interactive"}]),
-        json.dumps(ONE)[:-1],
         json.dumps(ONE)[:-4],
         json.dumps(ONE) + "[]",
         json.dumps(ONE).replace("1", "\x01"),
@@ -243,9 +230,7 @@ def test_rejects_too_many_tests(monkeypatch):
     "text",
     [
         "",
-        "{}",
         "ÄÖÜ",
-        pack_tests(ONE)[:-1],
         pack_tests(ONE).replace("e", "\n", 1),
         base64.b64encode(pickle.dumps("[]")).decode(),
         base64.b64encode(zlib.compress(b"[]")[:-1]).decode(),
