@@ -15,11 +15,8 @@ from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
 from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
 from gapft_harness.recipe.recipe import resolve_model
-from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.recorded import read_source
 from tests.asking import generate_all, ignore_progress, make_request
-from tests.kit.command import gapft, succeed
-from tests.kit.report_tables import read_results
+from tests.kit.command import succeed
 
 MODEL = {"pretrained": resolve_model("bundled:demo"), "dtype": "float32", "device": "cpu"}
 #: The recipe's other settings, so that batches equal those of the run.
@@ -48,15 +45,6 @@ def prompts() -> dict[str, str]:
 def read_rows(path: Path) -> list[dict[str, Any]]:
     records: list[dict[str, Any]] = pq.read_table(path).to_pylist()
     return records
-
-
-def test_report_names_conditions_and_engine(run: Path) -> None:
-    results = read_results(run)
-    assert [row["condition"] for row in results["conditions"]] == ["source", "gapft", "replay"]
-    source = read_source(RunDirectory.open(run))
-    assert source["backend"] == "vllm"
-    assert source["versions"]["vllm"]
-    assert source["engine"]["in_process"] is True
 
 
 def test_greedy_matches_hf_and_samples_repeat(run: Path, prompts: dict[str, str]) -> None:
@@ -117,20 +105,3 @@ def test_adapter_audit_matches_hf(run: Path, prompts: dict[str, str]) -> None:
         if r["index"] == GREEDY
     }
     assert any(source[r["problem_id"]] != r["text"] for r in decisions)
-
-
-@pytest.mark.parametrize(
-    ("setting", "key"),
-    [
-        ("model.args.gpu_memory_utilisation=0.5", "gpu_memory_utilisation"),
-        ("search.max_gen_toks=500", "search.max_gen_toks"),
-    ],
-)
-def test_mistakes_exit_with_2_without_traceback(tmp_path: Path, setting: str, key: str) -> None:
-    done = gapft(
-        *("run", "demo", "--run-dir", tmp_path / "run", "--set", "model.backend=vllm"),
-        *("--set", "data.pool_limit=20", "--set", "data.audit_limit=20", "--set", setting),
-    )
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert key in " ".join(done.stderr.split())
-    assert "Traceback" not in done.stderr

@@ -14,11 +14,9 @@ from gapft_harness.core.errors import GapftError
 from gapft_harness.core.files import sha256
 from gapft_harness.plugins.trainers.lora import lora
 from gapft_harness.training import loop
-from gapft_harness.training.loop import Checkpoint, read_random_state
-from gapft_harness.training.model import add_lora, load_base
 from gapft_harness.training.objective import compute_loss
 from tests.kit.tiny_models import write_byte_llama
-from tests.training.examples import examples, job, settings
+from tests.training.examples import examples, job
 
 
 @pytest.fixture(scope="module")
@@ -49,22 +47,3 @@ def test_resuming_after_failed_step_gives_same_bytes(
     assert [line["step"] for line in json.loads(state["log"])] == [1, 2]
     lora(chosen)
     assert sha256(tmp_path / "failed") == sha256(tmp_path / "whole")
-
-
-def test_ignores_checkpoint_of_other_device_type(model: Path, tmp_path: Path) -> None:
-    """Random states and rounding differ between device types, so training restarts."""
-    adapted = add_lora(load_base({"pretrained": str(model)}, settings()), settings(), 1)
-    trainable = [p for p in adapted.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(trainable)
-    cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    inputs = {"settings": 1}
-
-    def open_checkpoint(device: torch.device) -> Checkpoint:
-        return Checkpoint.for_output(tmp_path / "a", inputs, device, None)
-
-    done = [{"step": 1, "loss": 0.5}]
-    open_checkpoint(cpu).save(adapted, optimizer, done, read_random_state(cpu))
-    before = [p.detach().clone() for p in trainable]
-    assert open_checkpoint(gpu).load(gpu, adapted, optimizer) == []
-    assert all(torch.equal(a, b) for a, b in zip(before, trainable, strict=True))
-    assert open_checkpoint(cpu).load(cpu, adapted, optimizer) == done

@@ -14,8 +14,7 @@ from transformers.models.llama import modeling_llama
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.recipe.sections import Training
-from gapft_harness.training import kernels as module
-from gapft_harness.training.kernels import check_kernels, use_kernels
+from gapft_harness.training.kernels import use_kernels
 from gapft_harness.training.model import (
     LoraLinear,
     _apply_dropout,
@@ -32,19 +31,6 @@ FUSED = Training(kernels="fused")
 @pytest.fixture(scope="module")
 def base_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_byte_llama(tmp_path_factory.mktemp("base") / "model")
-
-
-def test_rejects_model_unknown_to_liger(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkey_patch = SimpleNamespace(MODEL_TYPE_TO_APPLY_LIGER_FN={"llama": None})
-    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: monkey_patch)
-    for name in ("liger_kernel", "liger_kernel.transformers"):
-        monkeypatch.setitem(sys.modules, name, SimpleNamespace())
-    monkeypatch.setitem(sys.modules, "liger_kernel.transformers.monkey_patch", monkey_patch)
-    check_kernels(FUSED, "llama", CUDA)
-    with pytest.raises(UserError, match="Liger has no kernels for models of type opt"):
-        check_kernels(FUSED, "opt", CUDA)
 
 
 def test_fused_kernels_require_16_bit_base() -> None:

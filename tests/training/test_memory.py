@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import torch
 from gapft_harness.core.errors import GapftError
 from gapft_harness.plugins.trainers.lora import lora
 from gapft_harness.training import loop
-from gapft_harness.training import lora as trainer
 from gapft_harness.training.memory import estimate_memory
 from gapft_harness.training.model import add_lora, build_meta_model, load_base
 from tests.kit.tiny_models import write_byte_llama
@@ -34,27 +32,6 @@ def test_estimate_is_that_of_the_real_model(model: dict[str, Any], dtype: str) -
     trained = [p for p in add_lora(base, chosen, 1).parameters() if p.requires_grad]
     # weight, gradient, two states of the optimizer
     assert estimate.adapter == 4 * sum(p.nbytes for p in trained)
-
-
-def test_frees_base_before_emptying_gpu_cache(
-    model: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without a GPU: check when torch is asked to release its memory."""
-    bases: list[weakref.ref[Any]] = []
-    left: list[Any] = []
-
-    def load(*arguments: Any) -> Any:
-        base = load_base(*arguments)
-        bases.append(weakref.ref(base))
-        return base
-
-    jobs = [job(Path(model["pretrained"]), tmp_path / f"{n}", examples(2), n) for n in range(3)]
-    # a first import may log and so keep frames, and their base, alive
-    trainer.train(jobs.pop())
-    monkeypatch.setattr(trainer, "load_base", load)
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: left.extend(ref() for ref in bases))
-    assert len(list(trainer.train_together(jobs))) == 2
-    assert left == [None]
 
 
 def test_out_of_memory_error_names_the_key(

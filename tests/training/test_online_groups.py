@@ -13,8 +13,6 @@ from pydantic import ValidationError
 from gapft_harness.analysis.flat_groups import compute_solved_share, count_flat_groups
 from gapft_harness.recipe.sections import Grpo
 from gapft_harness.training.groups import (
-    Group,
-    group_facts,
     is_flat,
     plan_prompts,
 )
@@ -43,21 +41,6 @@ def test_prompts_repeat_only_after_full_pass(
     shuffled = list(ids)
     shuffler.shuffle(shuffled)
     assert plan_prompts(shuffled, updates, settings, 13) == plan
-
-
-GROUPS = [
-    Group(1, "a", "G", (1.0, 1.0), (3, 4), True),
-    Group(1, "b", "S", (1.0, 0.0), (3, 4), False),
-    Group(2, "c", "U", (0.0, None), (5, 5), True),
-    Group(2, "d", "G", (None, None), (5, 5), True),
-]
-
-
-def test_group_facts_sum_groups() -> None:
-    assert group_facts(GROUPS) == {
-        "draws": 2, "groups": 4, "flat": 3, "masked": 3, "empty_draws": 1, "responses": 8,
-        "unjudged": 3, "completion_tokens": 34,
-    }  # fmt: skip
 
 
 @given(st.lists(st.tuples(st.sampled_from("GSU"), st.integers(0, 3), st.integers(0, 3))))

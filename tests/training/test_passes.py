@@ -36,33 +36,3 @@ def test_each_member_is_in_one_pass(
         assert part, "no empty pass"
         assert count_tokens(part) <= 100 if padding_free else len(part) <= micro_batch
         assert [m.sequence.tokens for m in part] == sorted(m.sequence.tokens for m in part)
-
-
-@given(LENGTHS, st.randoms())
-def test_member_order_does_not_matter(lengths: list[int], random: object) -> None:
-    members = build_sequences(lengths)
-    shuffled = members.copy()
-    random.shuffle(shuffled)  # type: ignore[attr-defined]
-    for padding_free in (False, True):
-        settings = Training(padding_free=padding_free, max_length=100, max_tokens=100)
-        ones = [1.0] * len(members)
-        assert cut_step(members, ones, settings) == cut_step(shuffled, ones, settings)
-
-
-def test_default_max_tokens_is_lower_on_cpu() -> None:
-    settings, members = Training(padding_free=True), build_sequences([299] * 16)
-    assert [count_tokens(p) for p in cut_step(members, [1.0] * 16, settings, device="cuda")] == [
-        4800
-    ]
-    on_cpu = [count_tokens(p) for p in cut_step(members, [1.0] * 16, settings, device="cpu")]
-    assert sum(on_cpu) == 4800
-    assert max(on_cpu) <= 1024
-    (alone, *others) = sorted(
-        map(
-            count_tokens,
-            cut_step(build_sequences([1999, 500, 500]), [1.0] * 3, settings, device="cpu"),
-        ),
-        reverse=True,
-    )
-    assert alone == 2000, "a longer sequence is a pass alone"
-    assert sum(others) == 1002

@@ -146,14 +146,6 @@ def test_budget_equals_plan_totals(
     assert all(m.tokens <= chosen.max_length for m in members)
 
 
-@given(st.lists(st.text(alphabet="a~2", min_size=1, max_size=4), min_size=1, max_size=12))
-def test_slots_are_distinct_and_order_independent(ids: list[str]) -> None:
-    chosen = [example(name, index=i) for i, name in enumerate(ids)]
-    slots = [s.slot for s in build_sequences(chosen, settings())]
-    assert len(set(slots)) == len(ids)
-    assert [s.slot for s in build_sequences(chosen[::-1], settings())] == slots[::-1]
-
-
 def test_rejects_too_long_example() -> None:
     with pytest.raises(UserError, match=r"problem long: .* have 21 tokens.* is 20; raise.*or set"):
         build_sequences([example("ok"), example("long", 10, 10)], settings(max_length=20))
