@@ -63,14 +63,6 @@ def served(model: Path, adapter: Adapter) -> Iterator[VllmSampler]:
     engine.close()
 
 
-def test_rank_limit_comes_from_the_adapter(served: VllmSampler) -> None:
-    assert served._lm.model.llm_engine.vllm_config.lora_config.max_lora_rank == 16
-    facts = served.describe()["adapter"]
-    assert facts["arm"] == "gapft-seed13"
-    assert facts["merged"] is False
-    assert len(facts["weights_sha256"]) == 64
-
-
 def test_generation_config_affects_only_ends(served: VllmSampler) -> None:
     facts = served.describe()
     assert facts["generation_config_ignored"] == {"repetition_penalty": "5.0"}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -118,20 +116,6 @@ def test_unusable_model_is_refused(tmp_path: Path, fault: str) -> None:
     assert all(culprit in str(refused.value) for culprit in culprits)
 
 
-def test_template_that_leaves_out_a_begun_answer_is_refused(tmp_path: Path) -> None:
-    template = CHAT_TEMPLATE.replace(
-        "{% for message in messages %}",
-        "{% for message in messages if message['role'] != 'assistant' %}",
-    )
-    folder = write_byte_llama(tmp_path / "model", chat_template=template)
-    sampler = HfSampler(build_settings(folder, chat_template=True), None)
-    assert generate_all(sampler, REQUESTS, SHORT)
-    turns = ({"role": "user", "content": "Why?"}, {"role": "assistant", "content": "It is"})
-    begun = [make_request("p0", "Why? It is", (GREEDY,), turns=turns)]
-    with pytest.raises(UserError, match="gen_prefix"):
-        generate_all(sampler, begun, SHORT)
-
-
 def test_vocabulary_may_be_larger_than_the_tokenizer(tmp_path: Path) -> None:
     folder = write_byte_llama(tmp_path / "model")
     resize_vocabulary(folder, 320)
@@ -182,19 +166,3 @@ def test_start_token_is_added_as_in_lm_eval(tmp_path: Path, prompt: str) -> None
 
 
 # Models of lm-eval that return text
-
-
-def test_dummy_imports_no_torch() -> None:
-    script = (
-        "import sys\n"
-        "from gapft_harness.api import Decoding, Request, SamplerSettings\n"
-        "from gapft_harness.lm_eval_bridge.samplers.text import dummy_sampler\n"
-        "sampler = dummy_sampler(SamplerSettings('dummy', {'pretrained': 'none'}), None)\n"
-        "request = Request('a', 'x', (0, 1), (0, 0))\n"
-        "[answer] = sampler.generate([request], Decoding(True, 4), print)\n"
-        "assert [g.tokens_from for g in answer.generations] == ['none'] * 2\n"
-        "assert answer.prompt_ids == ()\n"
-        "assert 'torch' not in sys.modules and 'transformers' not in sys.modules\n"
-    )
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr

@@ -33,17 +33,6 @@ metadata:
   version: 1
   gapft: {verifier: boxed_math, id: name}
 """
-STOCK = """
-task: plain
-dataset_path: json
-dataset_kwargs: {data_files: {pool: POOL}}
-training_split: pool
-test_split: pool
-doc_to_text: "{{question}}"
-doc_to_target: "{{answer}}"
-generation_kwargs: {until: ["Q"], max_gen_toks: 5, do_sample: false}
-metric_list: [{metric: exact_match, aggregation: mean, higher_is_better: true}]
-"""
 
 
 def build_record(number: int, **more: object) -> dict[str, object]:
@@ -133,26 +122,6 @@ def test_faulty_task_is_refused(old: str, new: str, culprits: list[str], folder:
     message = read_error(folder)
     assert [culprit for culprit in culprits if culprit not in message] == []
     assert str(folder) in message
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "culprit"),
-    [
-        ("{{question}}", "{{qestion}}", "'qestion'"),
-        ("data_files", "data_fils", "'data_files'"),
-        ("until:", "untill:", "'until'"),
-    ],
-)
-def test_faulty_stock_task_is_refused(
-    old: str, new: str, culprit: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", folder / "cache")
-    assert old in STOCK
-    text = STOCK.replace(old, new).replace("POOL", str(folder / "pool.jsonl"))
-    (folder / "plain.yaml").write_text(text, encoding="utf-8")
-    message = read_error(folder, "plain")
-    assert culprit in message
-    assert str(folder / "plain.yaml") in message
 
 
 def test_record_without_a_field_is_named(folder: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import sysconfig
 from collections.abc import Iterator
 
 import pytest
@@ -14,11 +13,10 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.judge import Judge
 from gapft_harness.lm_eval_bridge.judge import judge_pairs
 from gapft_harness.plugins.verifiers.program_tests import ProgramTests
-from gapft_harness.sandbox import InfrastructureError, Test, TestResult, probe_tiers
+from gapft_harness.sandbox import InfrastructureError, probe_tiers
 from gapft_harness.sandbox.confinement.syscalls import Refused
 from gapft_harness.sandbox.process import SandboxWorker, WorkerDied
 from gapft_harness.sandbox.records import TIERS
-from gapft_harness.verification.feedback import failure_feedback, without_paths
 from tests.real_data import find_real_file
 from tests.tasks.benchmark_files import build_test, pack_tests
 
@@ -158,18 +156,6 @@ def test_feedback_and_reasons_hide_installation_paths(tier: str) -> None:
         assert text.partition("\nWrite the whole")[0].endswith(end)
         assert [secret for secret in secrets if secret in text + reason] == []
     assert 'File "program.py", line 2, in <module>\n    json.loads' in feedback[1]
-
-
-@pytest.mark.parametrize("prefix", ["", "/home", "x", ".", "-"])
-def test_feedback_keeps_printed_paths(prefix: str) -> None:
-    """A correct program may print the path of an installation folder."""
-    path = f"{prefix}{sysconfig.get_path('stdlib')}/bin"
-    result = TestResult("wrong_answer", "", path)
-    feedback = failure_feedback("stdin", 1, 1, Test("1", f"{path}/x"), result)
-    assert f"Your output:\n{path}\n" in feedback
-    assert without_paths(f"ValueError: {path}") == f"ValueError: {path if prefix else 'bin'}"
-    for shared in ("/usr/share/words", "/usr/bin/x", "/usr/local/bin/x", "/x"):
-        assert without_paths(f"no {shared}") == f"no {shared}"
 
 
 def test_judges_programs_on_authentic_problem(verifier: ProgramTests) -> None:

@@ -2,55 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
-from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Evidence, Pool, Response
-from gapft_harness.core.streams import Stream
-from gapft_harness.plugins.selectors.strata import match_counts
 from gapft_harness.stages.selection.choosing import group_by_state
 from tests.kit.searched_pool import choose
 from tests.pools import build_evidence
 
-STREAM = Stream(13, "test")
-COUNTS = st.dictionaries(st.sampled_from([("a",), ("b",), ("c",), ("d",)]), st.integers(0, 4))
-
 
 def match_strata(pool: Pool, n: int, seed: int, **params: Any) -> list[Evidence]:
     return choose(pool, "matched_strata", n, seed, 0, params)
-
-
-def largest_difference(first: Counter[Any], second: Counter[Any]) -> int:
-    return max((abs(first[stratum] - second[stratum]) for stratum in first | second), default=0)
-
-
-@given(COUNTS, COUNTS)
-@settings(max_examples=200)
-def test_matches_strata_exactly_where_possible(target: Any, available: Any) -> None:
-    size = sum(target.values())
-    ranges = [
-        [c for c in range(available.get(x, 0) + 1) if abs(c - target.get(x, 0)) <= 1]
-        for x in {*target, *available}
-    ]
-    if not any(sum(counts) == size for counts in product(*ranges)):
-        with pytest.raises(UserError):
-            match_counts(target, available, STREAM, "s")
-        return
-    matched = match_counts(target, available, STREAM, "s")
-    assert sum(matched.values()) == size
-    assert all(0 <= count <= available.get(label, 0) for label, count in matched.items())
-    assert largest_difference(Counter(target), Counter(matched)) <= 1
-    if all(available.get(label, 0) >= count for label, count in target.items()):
-        assert matched == target
-    reversed_counts = [dict(reversed(counts.items())) for counts in (target, available)]
-    assert match_counts(*reversed_counts, STREAM, "s") == matched
 
 
 def build_searched(name: str, greedy: list[int], passing: dict[int, list[int]]) -> Evidence:

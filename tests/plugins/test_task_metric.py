@@ -61,24 +61,6 @@ def folder(tmp_path_factory):
     return str(folder)
 
 
-@pytest.mark.parametrize(
-    ("metric", "statuses"),
-    [
-        (None, ["pass", "fail", "fail", "pass", "fail", "fail"]),
-        ("exact_match", ["pass", "fail", "fail", "pass", "fail", "fail"]),
-        ("exact_match,strict-match", ["pass", "fail", "fail", "pass", "fail", "fail"]),
-        ("exact_match,flexible-extract", ["pass", "pass", "fail", "pass", "pass", "fail"]),
-    ],
-)
-def test_judges_by_task_filter_and_metric(folder, metric, statuses):
-    verifier = load_verifier("task_metric", task="pears", include_path=folder, metric=metric)
-    responses = ["#### 7", "It is 7", "#### 8", "so\n#### 2400", "$2,400", ""]
-    golds = [DOCUMENTS[0]] * 3 + [DOCUMENTS[1]] * 3
-    verdicts = verifier.verify(responses, golds)
-    assert [v.status for v in verdicts] == statuses
-    assert "'8'" in verdicts[2].reason
-
-
 def test_agrees_with_lm_eval(folder):
     """lm-eval's own evaluate() gives the same decisions for the same responses."""
     from lm_eval import simple_evaluate

@@ -120,16 +120,6 @@ HOSTILE = [
     ),
     # memory
     build_ending("allocation", "x = []\nwhile True: x.append(bytes(1 << 20))", "memory_limit"),
-    build_ending(
-        "mmap",
-        """
-        import mmap
-        x = []
-        while True:
-            x.append(mmap.mmap(-1, 32 << 20)); x[-1].write(b'x' * (32 << 20))
-        """,
-        *("memory_limit", "runtime_error", "time_limit"),
-    ),
     build_refused(
         "memfd, shm, semaphores, message queues",
         """
@@ -144,11 +134,6 @@ HOSTILE = [
         """,
     ),
     build_ending("huge int", "print(len(str(1 << (1 << 33))))", "memory_limit", "time_limit"),
-    build_ending(
-        "deep recursion without end",
-        "sys.setrecursionlimit(1 << 30)\ndef f(): f()\nf()",
-        *("runtime_error", "memory_limit", "time_limit"),
-    ),
     build_ending(
         "C stack overflow",
         """
@@ -232,17 +217,6 @@ HOSTILE = [
     # leaving early, forging
     build_ending("exit(3) after the answer", "print(1); exit(3)", "runtime_error"),
     build_ending(
-        "forging results on every descriptor",
-        """
-        for fd in range(1, 1024):
-            for text in (b'["value", 1]', b'ok', b'{"exit": 0, "setup": ""}', b'accepted'):
-                try: os.write(fd, text + b"\\n")
-                except OSError: pass
-        """,
-        "wrong_answer",
-        "runtime_error",
-    ),
-    build_ending(
         "forged failure of the sandbox",
         """
         for fd in range(2, 1024):
@@ -270,29 +244,12 @@ HOSTILE = [
         function="f",
     ),
     build_ending(
-        "returned object with a hostile __reduce__",
-        """
-        import os
-        class Bomb:
-            def __reduce__(self): return (os.system, ("echo owned",))
-        def f(x): return Bomb()
-        """,
-        "wrong_answer",
-        function="f",
-    ),
-    build_ending(
         "value that contains itself",
         "def f(x):\n    x = []\n    x.append(x)\n    return x",
         "runtime_error",
         function="f",
     ),
     build_ending("huge value", "def f(x): return [0] * 10_000_000", *FAILS, function="f"),
-    build_ending(
-        "huge number as a value",
-        "def f(x): return 1 << 30_000_000",
-        *("time_limit", "memory_limit", "output_limit"),
-        function="f",
-    ),
     build_ending(
         "tampering with json, builtins and modules",
         """

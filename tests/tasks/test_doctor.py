@@ -35,17 +35,6 @@ def test_reports_counts_that_differ_from_published(data, run_doctor):
     assert select_lines("gapft_math", lines)[0].endswith(" 600 audit problems")
 
 
-def test_reports_missing_data(tmp_path, run_doctor, monkeypatch):
-    monkeypatch.setenv("GAPFT_DATA_DIR", str(tmp_path))
-    for benchmark in ("LOGIQA2", "RECLOR", "MATH"):
-        monkeypatch.setenv(f"GAPFT_REVISION_{benchmark}", "no-such-revision")
-    lines = run_doctor()
-    for task in ("gapft_logiqa", "gapft_reclor"):
-        (line,) = select_lines(task, lines)
-        assert "no data" in line
-        assert "$GAPFT_DATA_DIR" in line
-
-
 def test_reports_error_of_broken_file(data, run_doctor):
     path = data / "logiqa2" / "train.txt"
     # Text of a different error in the content must not hide this error.

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 from pydantic import ValidationError
 from transformers import AutoModelForCausalLM
-from transformers.models.llama import modeling_llama
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.recipe.sections import Training
-from gapft_harness.training.kernels import use_kernels
 from gapft_harness.training.model import (
     LoraLinear,
     _apply_dropout,
@@ -36,27 +32,6 @@ def base_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_fused_kernels_require_16_bit_base() -> None:
     with pytest.raises(ValidationError, match="kernels: fused needs"):
         Training(kernels="fused", dtype="float32")
-
-
-def test_restores_kernels_after_training(
-    base_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = AutoModelForCausalLM.from_pretrained(base_folder)
-    rotary = modeling_llama.apply_rotary_pos_emb
-
-    def apply_liger(model: object, **options: bool) -> None:
-        assert not any(options.values())
-        monkeypatch.setattr(modeling_llama, "apply_rotary_pos_emb", None)
-
-    fake = SimpleNamespace(_apply_liger_kernel_to_instance=apply_liger)
-    monkeypatch.setitem(sys.modules, "liger_kernel", SimpleNamespace())
-    monkeypatch.setitem(sys.modules, "liger_kernel.transformers", fake)
-    enabled = torch.backends.cuda.cudnn_sdp_enabled()
-    with use_kernels(FUSED, model):
-        assert modeling_llama.apply_rotary_pos_emb is None
-        assert not torch.backends.cuda.cudnn_sdp_enabled()
-    assert modeling_llama.apply_rotary_pos_emb is rotary
-    assert torch.backends.cuda.cudnn_sdp_enabled() == enabled
 
 
 def test_fused_layers_match_peft_and_are_removed(base_folder: Path) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from gapft_harness.analysis.flat_groups import compute_solved_share, count_flat_groups
 from gapft_harness.recipe.sections import Grpo
@@ -53,18 +51,3 @@ def test_flat_groups_all_pass_or_all_fail(drawn: list[Any]) -> None:
     assert [count.flat for count in counts] == [flat.count(state) for state in "GSU"]
     share = compute_solved_share(counts)
     assert share == (Fraction(flat.count("G"), len(flat)) if flat else None)
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"micro_batch": 5}, "micro_batch is 5, but must divide the 32 responses"),
-        ({"mask_flat": True, "loss": "grpo"}, "mask_flat has no effect with loss: grpo"),
-        ({"mask_flat": True, "loss": "dr_grpo"}, "mask_flat has no effect with loss: dr_grpo"),
-        ({"group_size": 1}, "greater than or equal to 2"),
-    ],
-)
-def test_rejects_inconsistent_settings(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
-        Grpo(**values)
-    assert Grpo(mask_flat=True, loss="grpo", beta=0.1).mask_flat

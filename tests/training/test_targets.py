@@ -8,9 +8,6 @@ from typing import Any
 import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2MoeConfig
 
-from gapft_harness.recipe.sections import Training
-from gapft_harness.training.model import build_meta_model
-from gapft_harness.training.targets import find_adapted_modules
 from tests.kit.command import gapft, succeed
 from tests.kit.letters import prepare_letters_run
 from tests.kit.tiny_models import write_byte_llama
@@ -31,24 +28,6 @@ def write_mixture(folder: Path, **changes: Any) -> Path:
     model = AutoModelForCausalLM.from_config(Qwen2MoeConfig(**settings))
     model.save_pretrained(folder)
     return folder
-
-
-def describe(folder: Path, names: tuple[str, ...]) -> tuple[str, list[str]]:
-    settings = Training.model_validate({"target_modules": names})
-    adapted = find_adapted_modules(build_meta_model({"pretrained": str(folder)}, settings), names)
-    return str(adapted), [*adapted.list_warnings()]
-
-
-def test_counts_modules_by_name_and_layer(tmp_path: Path) -> None:
-    llama = write_byte_llama(tmp_path / "llama", layers=3)
-    names = ("q_proj", "down_proj", "lm_head")
-    line = "q_proj, down_proj: 1 in each of 3 layers; lm_head: 1 outside layers"
-    assert describe(llama, names) == (line, [])
-    mixture = write_mixture(tmp_path / "mixture")
-    line, warnings = describe(mixture, MLP)
-    assert line == "gate_proj, up_proj, down_proj: 1 in each of 2 layers"
-    (warning,) = warnings
-    assert "experts of the mixture stay frozen in 2 of 2 layers" in warning
 
 
 def test_run_and_dry_run_say_it(tmp_path: Path) -> None:
