@@ -1,8 +1,6 @@
 """The real files of benchmarks; tests are skipped if GAPFT_DATA_DIR does not have them."""
 
-import os
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -10,28 +8,19 @@ from gapft_harness.core.identities import is_repeat
 from gapft_harness.lm_eval_bridge.benchmarks import logiqa
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.task_file.documents import read_documents
-
-
-def find_real_files(*names: str) -> list[Path]:
-    """Return the paths of real files; skip the test if one is missing."""
-    root = os.environ.get("GAPFT_DATA_DIR")
-    if not root:
-        pytest.skip("GAPFT_DATA_DIR is not set: not verified on the real files")
-    paths = [Path(root) / name for name in names]
-    for path in paths:
-        if not path.is_file():
-            pytest.skip(f"{path.name} is not in GAPFT_DATA_DIR: not verified on the real file")
-    return paths
+from gapft_harness.verification.boxes import last_box
+from tests.real_data import find_real_file
 
 
 def test_logiqa_matches_paper_counts():
-    find_real_files("logiqa2/train.txt", "logiqa2/test.txt")
+    for name in ("train", "test"):
+        find_real_file(f"logiqa2/{name}.txt")
     splits = logiqa.load(revision="the local files")
     assert [splits.read(name).unpublished for name in ("pool", "audit", "test")] == [""] * 3
 
 
 def test_real_validation_file_has_unique_ids(tmp_path, monkeypatch):
-    (dev,) = find_real_files("logiqa2/dev.txt")
+    dev = find_real_file("logiqa2/dev.txt")
     folder = tmp_path / "logiqa2"
     folder.mkdir()
     shutil.copy(dev, folder / "test.txt")
@@ -44,18 +33,16 @@ def test_real_validation_file_has_unique_ids(tmp_path, monkeypatch):
 
 
 def test_splits_real_math_training_file():
-    (train,) = find_real_files("MATH/train.jsonl")
+    train = find_real_file("MATH/train.jsonl")
     if (train.parent / "test.jsonl").is_file():
         pytest.skip("GAPFT_DATA_DIR has MATH's test split")
     task = load_task("gapft_math")
     assert (len(task.read_pool()), len(task.read_audit())) == (6_898, 600)
-    assert ("MATH train: 2 of 7500 problems dropped (empty gold answer); 7498 kept") in task.dropped
+    assert "MATH train: 2 of 7500 problems dropped (empty gold answer); 7498 kept" in task.dropped
 
 
 def test_last_box_equals_answer_in_real_math():
-    from gapft_harness.verification.boxes import last_box
-
-    (train,) = find_real_files("MATH/train.jsonl")
+    train = find_real_file("MATH/train.jsonl")
     documents = read_documents(train)
     assert len(documents) == 7_500
     wrong = [d for d in documents if (last_box(d["solution"]) or "") != d["answer"]]

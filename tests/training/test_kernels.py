@@ -20,7 +20,6 @@ from gapft_harness.training.model import (
 )
 from tests.kit.tiny_models import write_byte_llama
 
-CUDA = torch.device("cuda")
 FUSED = Training(kernels="fused")
 
 
