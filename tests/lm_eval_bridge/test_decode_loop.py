@@ -136,24 +136,6 @@ def test_decodes_as_lm_eval(tmp_path: Path, name: str) -> None:
         assert generate_all(sampler, build_requests(PROMPTS, *range(5)), SAMPLED) == samples
 
 
-def test_additional_samples_keep_earlier_logits(model: Path) -> None:
-    """The logits are equal to the last bit: a block's batches do not depend on other blocks."""
-    answers: list[list[Any]] = []
-
-    def record_logits(indices: range) -> list[Any]:
-        sampler = build_sampler(model, batch_size=6)
-        steps: list[Any] = []
-        forward = sampler._loop._forward
-        sampler._loop._forward = lambda *arguments: steps.append(forward(*arguments)) or steps[-1]  # type: ignore[method-assign]
-        answers.append(generate_all(sampler, build_requests(PROMPTS, *indices), SAMPLED))
-        return steps
-
-    eight, sixteen = record_logits(range(8)), record_logits(range(16))
-    assert all(torch.equal(a, b) for a, b in zip(eight, sixteen, strict=False))
-    for few, more in zip(*answers, strict=True):
-        assert few.generations == more.generations[:8]
-
-
 # Memory
 
 

@@ -64,7 +64,7 @@ def read_log(adapter: Path) -> list[dict[str, Any]]:
         ({"padding_free": True, "micro_batch": 3, "accumulation": 6}, "float32", 1e-5),
         ({"normalization": "sequence_mean"}, "float32", 1e-5),
         ({"padding_free": True, "normalization": "sequence_mean"}, "bfloat16", 0.02),
-        ({}, "bfloat16", 0.02),
+        ({"normalization": "token_sum"}, "bfloat16", 0.02),
     ],
     ids=str,
 )

@@ -1,19 +1,14 @@
-"""Prompts of an online arm, flat groups, and their faults reported by verify."""
+"""Prompts of an online arm, and which groups are flat."""
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.analysis.flat_groups import compute_solved_share, count_flat_groups
 from gapft_harness.recipe.sections import Grpo
-from gapft_harness.training.groups import (
-    is_flat,
-    plan_prompts,
-)
+from gapft_harness.training.groups import is_flat, plan_prompts
 
 
 def test_flatness_ignores_rounding_of_mean() -> None:
@@ -39,15 +34,3 @@ def test_prompts_repeat_only_after_full_pass(
     shuffled = list(ids)
     shuffler.shuffle(shuffled)
     assert plan_prompts(shuffled, updates, settings, 13) == plan
-
-
-@given(st.lists(st.tuples(st.sampled_from("GSU"), st.integers(0, 3), st.integers(0, 3))))
-def test_flat_groups_all_pass_or_all_fail(drawn: list[Any]) -> None:
-    drawn = [(state, max(size, passed), passed) for state, size, passed in drawn]
-    counts = count_flat_groups(drawn)
-    assert [count.state for count in counts] == ["G", "S", "U"]
-    assert sum(count.groups for count in counts) == len(drawn)
-    flat = [state for state, size, passed in drawn if passed in (0, size)]
-    assert [count.flat for count in counts] == [flat.count(state) for state in "GSU"]
-    share = compute_solved_share(counts)
-    assert share == (Fraction(flat.count("G"), len(flat)) if flat else None)

@@ -83,22 +83,6 @@ def test_update_groups_divide_exposures_evenly(
     ]
 
 
-@given(st.data(), SLOTS, SHAPES | GROUPED, st.integers(0, 99))
-def test_input_order_does_not_matter(
-    data: st.DataObject, slots: list[str], chosen: Training, seed: int
-) -> None:
-    shuffled = data.draw(st.permutations(slots))
-    chosen = limit_update_groups(chosen, len(slots))
-    assert plan_steps(shuffled, chosen, seed) == plan_steps(slots, chosen, seed)
-
-
-@given(SLOTS, SHAPES, st.integers(0, 99))
-def test_added_slot_keeps_order_of_others(slots: list[str], chosen: Training, seed: int) -> None:
-    flat = [slot for step in plan_steps(slots, chosen, seed) for slot in step]
-    more = [slot for step in plan_steps([*slots, "another one"], chosen, seed) for slot in step]
-    assert [slot for slot in more if slot != "another one"] == flat
-
-
 def test_repetitions_are_shuffled_as_one_list() -> None:
     """Of every n consecutive exposures of R·n, some slots appear twice and others never.
 
