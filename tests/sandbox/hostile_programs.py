@@ -215,7 +215,19 @@ HOSTILE = [
         "runtime_error",
     ),
     # leaving early, forging
+    build_ending("_exit(0) before the answer", "os._exit(0)", "wrong_answer"),
     build_ending("exit(3) after the answer", "print(1); exit(3)", "runtime_error"),
+    build_ending(
+        "forging results on every descriptor",
+        """
+        for fd in range(1, 1024):
+            for text in (b'["value", 1]', b'ok', b'{"exit": 0, "setup": ""}', b'accepted'):
+                try: os.write(fd, text + b"\\n")
+                except OSError: pass
+        """,
+        "wrong_answer",
+        "runtime_error",
+    ),
     build_ending(
         "forged failure of the sandbox",
         """
@@ -241,6 +253,23 @@ HOSTILE = [
         def f(x): return Yes()
         """,
         "wrong_answer",
+        function="f",
+    ),
+    build_ending(
+        "returned object with a hostile __reduce__",
+        """
+        import os
+        class Bomb:
+            def __reduce__(self): return (os.system, ("echo owned",))
+        def f(x): return Bomb()
+        """,
+        "wrong_answer",
+        function="f",
+    ),
+    build_ending(
+        "huge number as a value",
+        "def f(x): return 1 << 30_000_000",
+        *("time_limit", "memory_limit", "output_limit"),
         function="f",
     ),
     build_ending(
