@@ -1,4 +1,4 @@
-"""The LoRA trainer on a tiny Llama: files, reproducibility and errors."""
+"""The LoRA trainer on a tiny Llama: files, reproducibility, checkpoints and errors."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from gapft_harness.core.errors import UserError
+from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.files import sha256
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.plugins.trainers.lora import lora
+from gapft_harness.training import loop
+from gapft_harness.training.objective import compute_loss
 from tests.kit.tiny_models import write_byte_llama
 from tests.training.examples import assert_same_weights, examples, job
 
@@ -158,3 +161,42 @@ def test_training_arms_together_gives_same_bytes(
             tmp_path / f"together{seed}"
         )
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("every", [None, 1], ids=["not kept before", "kept before"])
+def test_resuming_after_failed_step_gives_same_bytes(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int | None
+) -> None:
+    """The failed step has drawn dropout masks; the saved state must precede them."""
+    shape: dict[str, Any] = {"dropout": 0.2, "padding_free": True}
+    lora(job(model, tmp_path / "whole", examples(60), **shape))
+    passes = []
+
+    def fails_at_three(*arguments: Any, **more: Any) -> torch.Tensor:
+        passes.append(compute_loss(*arguments, **more))
+        return passes[-1] * (float("nan") if len(passes) == 3 else 1)
+
+    chosen = job(model, tmp_path / "failed", examples(60), **shape)
+    chosen = dataclasses.replace(chosen, checkpoint_steps=every)
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "compute_loss", fails_at_three)
+        with pytest.raises(GapftError, match=r"step 3 of 4 has loss nan.*state before it is saved"):
+            lora(chosen)
+    state = torch.load(tmp_path / ".failed.checkpoint", weights_only=True)
+    assert [line["step"] for line in json.loads(state["log"])] == [1, 2]
+    lora(chosen)
+    assert sha256(tmp_path / "failed") == sha256(tmp_path / "whole")
+
+
+def test_out_of_memory_error_names_the_key(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a GPU: the error is raised by a stub."""
+
+    def runs_out(*_: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(loop, "compute_loss", runs_out)
+    with pytest.raises(GapftError, match=r"training\.micro_batch"):
+        lora(job(model, tmp_path / "a", examples(3)))
+    assert not (tmp_path / "a").exists()

@@ -1,15 +1,19 @@
-"""The plan and the budget: exact properties."""
+"""The plan of a training: steps, budget, learning rates, and prompts of an online arm."""
 
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.recipe.sections import Training
+from gapft_harness.recipe.sections import Grpo, Training
+from gapft_harness.training.groups import is_flat, plan_prompts
+from gapft_harness.training.ledger import compute_learning_rate
 from gapft_harness.training.plan import budget, build_sequences, plan_steps
 from tests.training.examples import example, settings
 
@@ -149,3 +153,50 @@ def test_truncation_drops_end_token() -> None:
         (20, True, False),
     ]
     assert sequences[0].target_ids == long.response_ids[:10]
+
+
+# Learning rates
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
+@pytest.mark.parametrize(("warmup", "steps"), [(0, 1), (0, 7), (3, 10), (5, 5), (9, 4)])
+def test_learning_rates_match_transformers(schedule: str, warmup: int, steps: int) -> None:
+    from transformers import get_scheduler
+
+    name = "constant_with_warmup" if schedule == "constant" else schedule
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.3)
+    scheduler = get_scheduler(name, optimizer, num_warmup_steps=warmup, num_training_steps=steps)
+    chosen = settings(learning_rate=0.3, schedule=schedule, warmup_steps=warmup)
+    for number in range(1, steps + 1):
+        expected = scheduler.get_last_lr()[0]
+        assert compute_learning_rate(chosen, number, steps) == pytest.approx(expected, abs=1e-15)
+        optimizer.step()
+        scheduler.step()
+
+
+# Online arms
+
+
+def test_flatness_ignores_rounding_of_mean() -> None:
+    tenths = [0.1, 0.1, 0.1]
+    assert sum(tenths) / 3 != 0.1
+    assert is_flat(tenths)
+    assert not is_flat([1.0, 1.0, 1.0 - 2**-53])
+
+
+IDS = st.lists(st.text(min_size=1, max_size=3), min_size=1, max_size=12, unique=True)
+
+
+@given(IDS, st.integers(1, 20), st.integers(1, 5), st.randoms())
+def test_prompts_repeat_only_after_full_pass(
+    ids: list[str], updates: int, prompts: int, shuffler: Any
+) -> None:
+    settings = Grpo(prompts_per_update=prompts)
+    plan = plan_prompts(ids, updates, settings, 13)
+    assert len(plan) == updates * prompts
+    for start in range(0, len(plan), len(ids)):
+        one_pass = plan[start : start + len(ids)]
+        assert len(set(one_pass)) == len(one_pass)
+    shuffled = list(ids)
+    shuffler.shuffle(shuffled)
+    assert plan_prompts(shuffled, updates, settings, 13) == plan
