@@ -73,23 +73,6 @@ def test_greedy_matches_hf_and_samples_repeat(run: Path, prompts: dict[str, str]
     assert [a.generations[0].text for a in drawn] == [row["text"] for row in samples]
 
 
-def test_workers_and_chunks_change_no_sample(run: Path, tmp_path: Path) -> None:
-    divided = ("executor.workers=2", "search.chunk=9")
-    settings = ("model.backend=vllm", "data.pool_limit=60", *divided)
-    succeed(
-        *("run", "demo", "--run-dir", tmp_path / "run", "--only", "search", "--split", "pool"),
-        *(part for setting in settings for part in ("--set", setting)),
-    )
-
-    def tokens(folder: Path) -> dict[tuple[str, int], list[int]]:
-        responses = read_rows(folder / "pool/responses.parquet")
-        return {(r["problem_id"], r["index"]): r["token_ids"] for r in responses}
-
-    whole = tokens(run)
-    assert len(whole) == 60 * 9
-    assert tokens(tmp_path / "run") == whole
-
-
 def test_adapter_audit_matches_hf(run: Path, prompts: dict[str, str]) -> None:
     decisions = read_rows(run / "decisions/gapft-seed13.parquet")
     adapter = Adapter(Arm("gapft", 13), str(run / "adapters/gapft-seed13"))

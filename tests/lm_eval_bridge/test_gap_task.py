@@ -63,10 +63,6 @@ def test_loads_task_from_yaml(folder, monkeypatch):
     assert audit[0].id.startswith("n7-")
     assert audit[2].id == f"{audit[1].id}#2"
     assert audit[0].document == build_record(7)
-    assert task.dropped == [
-        "mine audit: 1 of 3 problems repeat the content of another; they are kept, with #2, #3, "
-        "... in their ids"
-    ]
     decoding = task.build_decoding()
     assert (decoding.do_sample, decoding.max_gen_toks, decoding.until) == (False, 9, ("\n\n",))
     assert load_task(str(folder / "mine.yaml")).read_audit() == audit

@@ -81,17 +81,6 @@ def test_reads_logiqa(data):
     pool, audit = task.read_pool(), task.read_audit()
     assert [p.document["id"] for p in audit] == [2, 2]
     assert len(pool) == 3
-    assert task.dropped == [
-        "LogiQA 2.0 pool: 1 of 4 records of train.txt dropped (prompt is in test.txt); 3 kept",
-        "gapft_logiqa pool: 1 of 3 problems repeat the content of another; they are kept, with "
-        "#2, #3, ... in their ids",
-        "LogiQA 2.0 audit: 1 of 3 records of test.txt dropped (prompt is in train.txt); 2 kept",
-    ]
-    assert [" ".join(warning.split("; ")[:2]) for warning in task.warnings] == [
-        "gapft_logiqa pool: counts differ from the paper: found dropped from the pool 1 "
-        "expected dropped from the pool 211",
-        "gapft_logiqa audit: counts differ from the paper: found audit 2 expected audit 1,367",
-    ]
     assert pool[2].id == f"{pool[0].id}#2"
     assert audit[0].id.startswith("2-")
     assert audit[0].prompt == (
@@ -164,13 +153,6 @@ def test_math_audit_comes_from_test_split(data):
     shared = sum(build_math_record(n, "train")["problem"] in texts for n in range(600, 650))
     assert shared > 0
     assert len(pool) == 650 - shared
-    assert task.dropped == [
-        "MATH test: 1 of 701 problems dropped (empty gold answer); 700 kept",
-        "MATH audit: 100 of 700 problems of test dropped (not chosen by the frozen rule); 600 kept",
-        "MATH train: 1 of 651 problems dropped (empty gold answer); 650 kept",
-        f"MATH pool: {shared} of 650 problems of train dropped (also in the audit); "
-        f"{650 - shared} kept",
-    ]
     assert task.warnings == []
     assert audit[0].id.startswith("counting_and_probability-")
     assert (task.verifier, task.keep) == ("boxed_math", "first")
