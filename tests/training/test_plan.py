@@ -14,6 +14,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.recipe.sections import Grpo, Training
 from gapft_harness.training.groups import is_flat, plan_prompts
 from gapft_harness.training.ledger import compute_learning_rate
+from gapft_harness.training.passes import cut_step
 from gapft_harness.training.plan import budget, build_sequences, plan_steps
 from tests.training.examples import example, settings
 
@@ -153,6 +154,23 @@ def test_truncation_drops_end_token() -> None:
         (20, True, False),
     ]
     assert sequences[0].target_ids == long.response_ids[:10]
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=24), st.integers(1, 5), st.booleans())
+def test_forward_passes_hold_their_limit(
+    lengths: list[int], micro_batch: int, padding_free: bool
+) -> None:
+    chosen = Training(
+        micro_batch=micro_batch, padding_free=padding_free, max_length=100, max_tokens=100
+    )
+    sequences = build_sequences([example(f"p{i}", 1, n) for i, n in enumerate(lengths)], chosen)
+    passes = cut_step(sequences, [1.0] * len(sequences), chosen)
+    assert Counter(m.sequence.slot for part in passes for m in part) == Counter(
+        sequence.slot for sequence in sequences
+    )
+    for part in passes:
+        tokens = sum(member.sequence.tokens for member in part)
+        assert tokens <= 100 if padding_free else len(part) <= micro_batch
 
 
 # Learning rates
