@@ -280,12 +280,6 @@ def test_missing_field_is_named(data, read_error):
     assert "'id_string'" in message
 
 
-def test_rejects_identical_splits(data, read_error):
-    text = (data / "logiqa2" / "train.txt").read_text(encoding="utf-8")
-    (data / "logiqa2" / "test.txt").write_text(text, encoding="utf-8")
-    assert "test.txt" in read_error(load_task, "gapft_logiqa")
-
-
 def build_few_shot_requests(name):
     """Set an example after the task is built, as the stock command does."""
     manager = TaskManager(include_defaults=False, include_path=[str(tasks_path())])
