@@ -1,4 +1,4 @@
-"""The hf sampler's decode loop: texts as in lm-eval for every architecture, cost and memory."""
+"""The hf sampler's decode loop: texts as in lm-eval for every architecture, and memory."""
 
 from __future__ import annotations
 
