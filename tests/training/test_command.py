@@ -61,7 +61,6 @@ def read_log(adapter: Path) -> list[dict[str, Any]]:
             "float32",
             1e-5,
         ),
-        ({"padding_free": True, "micro_batch": 3, "accumulation": 6}, "float32", 1e-5),
         ({"normalization": "sequence_mean"}, "float32", 1e-5),
         ({"padding_free": True, "normalization": "sequence_mean"}, "bfloat16", 0.02),
         ({"normalization": "token_sum"}, "bfloat16", 0.02),
