@@ -10,9 +10,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
 BENCHMARKS = (
     "statistics_speed",
     "generation",
@@ -30,27 +27,17 @@ def main(names: list[str]) -> int:
     benchmarks = BENCHMARKS + FURTHER_BENCHMARKS
     if unknown := set(names) - set(benchmarks):
         sys.exit(f"unknown benchmark {sorted(unknown)}; known: {', '.join(benchmarks)}")
-    table = Table("benchmark", "figure", "measured", "limit", "", "detail")
     failed = False
     for name in names or BENCHMARKS:
-        print(f"{name} ...", file=sys.stderr, flush=True)
+        print(f"{name} ...", flush=True)
         with tempfile.TemporaryDirectory() as folder:
             module = importlib.import_module(f"tests.benchmarks.{name}")
             for figure in module.measure(Path(folder)):
                 failed |= not figure.holds
-                print(
-                    f"  {figure.name}: {format_value(figure.value)} {figure.unit}", file=sys.stderr
-                )
-                print(f"    {figure.detail}", file=sys.stderr, flush=True)
-                table.add_row(
-                    name,
-                    figure.name,
-                    f"{format_value(figure.value)} {figure.unit}",
-                    "none" if figure.limit is None else format_value(figure.limit),
-                    "ok" if figure.holds else "BEYOND",
-                    figure.detail,
-                )
-    Console(width=150).print(table)
+                limit = "no limit" if figure.limit is None else format_value(figure.limit)
+                holds = "ok" if figure.holds else "BEYOND"
+                value = f"{format_value(figure.value)} {figure.unit} ({limit}: {holds})"
+                print(f"  {figure.name}: {value}\n    {figure.detail}", flush=True)
     return int(failed)
 
 

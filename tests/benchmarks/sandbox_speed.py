@@ -44,7 +44,7 @@ def measure(folder: Path) -> list[Figure]:
 
 
 def measure_tier(tier: str, folder: Path) -> list[Figure]:
-    """Measure programs that read stdin, some with usual imports, and functions with 20 calls.
+    """Measure programs that read stdin, and functions with 20 calls.
 
     The sandbox runs each call in its own process, plain execution all calls in one.
     """
@@ -58,11 +58,9 @@ def measure_tier(tier: str, folder: Path) -> list[Figure]:
         for call, value in zip(calls, expected, strict=True)
     ]
     job = json.dumps({"source": _FUNCTION, "calls": calls, "expected": expected})
-    imports = _USUAL + _SUM
     with Sandbox(tier=tier, workers=WORKERS, limits=_LIMITS) as sandbox:
         pairs = [
             ("stdin, a fork a test", Program(_SUM), stdin_tests, _SUM, _GIVEN, 240, 1 / 2.5),
-            ("stdin, usual imports", Program(imports), stdin_tests, imports, _GIVEN, 80, 1 / 8),
             ("20 calls", Program(_FUNCTION, "function", "f"), function_tests, _RUNNER, job, 20, 4),
         ]
         return [compare(sandbox, folder, *pair) for pair in pairs]

@@ -23,7 +23,6 @@ from gapft_harness.recipe.recipe import resolve_model
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.plan import build_sequences, plan_steps
 from tests.benchmarks.measure import Figure, list_models, read_vocabulary_size, run_process
-from tests.kit.tiny_models import write_byte_llama
 
 
 @dataclass(frozen=True)
@@ -71,14 +70,12 @@ class Case:
 
 
 def measure(folder: Path) -> Iterator[Figure]:
-    """Measure the demo policy, a 27M-parameter Llama, and the models of ``GAPFT_BENCH_MODELS``."""
+    """Measure the demo policy and the models of ``GAPFT_BENCH_MODELS``."""
     import torch
 
     torch.set_num_threads(1)
     demo = Case("demo policy", resolve_model("bundled:demo"), 60, (15, 40), (10, 40), 6, 9)
-    llama = str(write_small_llama(folder / "llama"))
     yield from compare_with_trl(folder, demo)
-    yield from compare_with_trl(folder, Case("27M Llama", llama, 8192, (80, 240), (20, 100), 3, 3))
     for model in list_models("training"):
         words = read_vocabulary_size(model)
         case = Case(model.name, str(model), words, (50, 130), (20, 60), 2, 2, "bfloat16")
@@ -244,10 +241,3 @@ def train_arms(folder: Path, model: str, seeds: Sequence[int]) -> None:
     ]
     for _ in train_together(jobs):
         pass
-
-
-def write_small_llama(folder: Path) -> Path:
-    """Write a random Llama with 27 million parameters and 8,192 tokens."""
-    return write_byte_llama(
-        folder, 0, 512, 6, heads=8, context=2048, vocabulary=8192, inner=1536, spread=0.02
-    )

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,27 +12,21 @@ import torch
 
 import tests.engines.needs_vllm  # noqa: F401
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import GREEDY, Adapter, Arm, Decoding
+from gapft_harness.core.records import Adapter, Arm, Decoding
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.lm_eval_bridge.samplers.adapter_fit import check_adapter
-from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
-from gapft_harness.lm_eval_bridge.samplers.text import build_instances
 from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
 from tests.asking import generate_all, make_request
-from tests.kit.tiny_models import CHAT_TEMPLATE, write_byte_llama
+from tests.kit.tiny_models import write_byte_llama
 
-GREEDY_DECODE = Decoding(do_sample=False, max_gen_toks=12)
 SAMPLED = Decoding(True, 60, (), 2.0, 1.0, 0)
-PROMPTS = ["Why?", "What is 2 + 2?\nAnswer:", "Name a colour of the sky.", "ä ö ü €", "x" * 300]
-REQUESTS = [make_request(f"p{i}", prompt, (GREEDY,)) for i, prompt in enumerate(PROMPTS)]
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model with heads of 32 dimensions, the CPU engine's minimum; start tokens are added."""
+    """A model with heads of 32 dimensions, the CPU engine's minimum."""
     folder = tmp_path_factory.mktemp("byte-llama")
-    template = CHAT_TEMPLATE + "{% if enable_thinking is false %}<think></think>{% endif %}"
-    write_byte_llama(folder, hidden=128, chat_template=template, add_bos=True)
+    write_byte_llama(folder, hidden=128)
     # A setting that transformers would apply, and another end token.
     opinions = {"eos_token_id": [2, 77], "repetition_penalty": 5.0, "temperature": 0.01}
     (folder / "generation_config.json").write_text(json.dumps(opinions))
@@ -59,10 +51,9 @@ def random_adapter(model: Path, folder: Path, rank: int = 12, **config: Any) -> 
     return Adapter(Arm("gapft", 13), str(folder))
 
 
-def build_settings(model: Path, backend: str = "vllm", **args: Any) -> SamplerSettings:
-    device = {} if backend == "vllm" else {"device": "cpu"}
-    model_args = {"pretrained": str(model), "dtype": "float32", "max_length": 512} | device | args
-    return SamplerSettings(backend, model_args)
+def build_settings(model: Path) -> SamplerSettings:
+    model_args = {"pretrained": str(model), "dtype": "float32", "max_length": 512}
+    return SamplerSettings("vllm", model_args)
 
 
 @pytest.fixture(scope="module")
@@ -72,44 +63,11 @@ def served(model: Path, adapter: Adapter) -> Iterator[VllmSampler]:
     engine.close()
 
 
-@pytest.fixture(scope="module")
-def merged(model: Path, adapter: Adapter) -> HfSampler:
-    return HfSampler(build_settings(model, "hf"), adapter)
-
-
-def test_served_adapter_matches_lm_eval_with_peft(
-    model: Path, adapter: Adapter, served: VllmSampler, merged: HfSampler, tmp_path: Path
-) -> None:
-    from lm_eval.api.registry import get_model
-
-    without_opinions = shutil.copytree(model, tmp_path / "model")
-    (without_opinions / "generation_config.json").write_text('{"eos_token_id": [2, 77]}')
-    with_peft = get_model("hf").create_from_arg_obj(
-        {**build_settings(without_opinions, "hf").model_args, "peft": adapter.path, "batch_size": 1}
-    )
-    lm_eval_texts = with_peft.generate_until(
-        build_instances(REQUESTS, PROMPTS, GREEDY_DECODE), disable_tqdm=True
-    )
-    ours = generate_all(served, REQUESTS, GREEDY_DECODE, 0)
-    assert [answer.generations[0].text for answer in ours] == lm_eval_texts
-    assert ours == generate_all(merged, REQUESTS, GREEDY_DECODE, 0)
-    source = generate_all(HfSampler(build_settings(model, "hf"), None), REQUESTS, GREEDY_DECODE, 0)
-    assert all(a.generations != b.generations for a, b in zip(ours, source, strict=True))
-
-
-def test_rank_limit_comes_from_the_adapter(served: VllmSampler) -> None:
-    assert served._lm.model.llm_engine.vllm_config.lora_config.max_lora_rank == 16
-    facts = served.describe()["adapter"]
-    assert facts["arm"] == "gapft-seed13"
-    assert facts["merged"] is False
-    assert len(facts["weights_sha256"]) == 64
-
-
-def test_generation_config_affects_only_ends(served: VllmSampler, merged: HfSampler) -> None:
+def test_generation_config_affects_only_ends(served: VllmSampler) -> None:
     facts = served.describe()
     assert facts["generation_config_ignored"] == {"repetition_penalty": "5.0"}
-    assert facts["end_ids"] == merged.describe()["end_ids"] == [2, 77]
-    samples = generate_all(served, [replace(REQUESTS[0], indices=tuple(range(64)))], SAMPLED, 0)
+    assert facts["end_ids"] == [2, 77]
+    samples = generate_all(served, [make_request("p0", "Why?", range(64))], SAMPLED, 0)
     generations = samples[0].generations
     assert "stop" in {g.finish_reason for g in generations}
     assert not any({2, 77} & set(g.token_ids) for g in generations)
@@ -129,14 +87,7 @@ def test_rejects_adapter_without_a_layer(tmp_path: Path, model: Path) -> None:
         VllmSampler(build_settings(model), adapter)
 
 
-def test_rejects_non_adapters_and_high_ranks(tmp_path: Path, model: Path, adapter: Adapter) -> None:
-    arm = Arm("gapft", 13)
-    with pytest.raises(UserError, match=r"gapft-seed13.*adapter_config\.json"):
-        VllmSampler(build_settings(model), Adapter(arm, str(tmp_path)))
-    broken = shutil.copytree(adapter.path, tmp_path / "broken")
-    (broken / "adapter_model.safetensors").unlink()
-    with pytest.raises(UserError, match="gapft-seed13"):
-        VllmSampler(build_settings(model), Adapter(arm, str(broken)))
+def test_rejects_high_ranks(tmp_path: Path, model: Path) -> None:
     high = random_adapter(model, tmp_path / "high", rank=513)
     with pytest.raises(UserError, match=r"513.*512"):
         VllmSampler(build_settings(model), high)

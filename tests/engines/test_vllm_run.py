@@ -15,11 +15,8 @@ from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
 from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
 from gapft_harness.recipe.recipe import resolve_model
-from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.recorded import read_source
 from tests.asking import generate_all, ignore_progress, make_request
-from tests.kit.command import gapft, succeed
-from tests.kit.report_tables import read_results
+from tests.kit.command import succeed
 
 MODEL = {"pretrained": resolve_model("bundled:demo"), "dtype": "float32", "device": "cpu"}
 #: The recipe's other settings, so that batches equal those of the run.
@@ -50,15 +47,6 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     return records
 
 
-def test_report_names_conditions_and_engine(run: Path) -> None:
-    results = read_results(run)
-    assert [row["condition"] for row in results["conditions"]] == ["source", "gapft", "replay"]
-    source = read_source(RunDirectory.open(run))
-    assert source["backend"] == "vllm"
-    assert source["versions"]["vllm"]
-    assert source["engine"]["in_process"] is True
-
-
 def test_greedy_matches_hf_and_samples_repeat(run: Path, prompts: dict[str, str]) -> None:
     """Rows contain the samples' seeds; this process draws all samples again."""
     responses = read_rows(run / "pool/responses.parquet")
@@ -85,23 +73,6 @@ def test_greedy_matches_hf_and_samples_repeat(run: Path, prompts: dict[str, str]
     assert [a.generations[0].text for a in drawn] == [row["text"] for row in samples]
 
 
-def test_workers_and_chunks_change_no_sample(run: Path, tmp_path: Path) -> None:
-    divided = ("executor.workers=2", "search.chunk=9")
-    settings = ("model.backend=vllm", "data.pool_limit=60", *divided)
-    succeed(
-        *("run", "demo", "--run-dir", tmp_path / "run", "--only", "search", "--split", "pool"),
-        *(part for setting in settings for part in ("--set", setting)),
-    )
-
-    def tokens(folder: Path) -> dict[tuple[str, int], list[int]]:
-        responses = read_rows(folder / "pool/responses.parquet")
-        return {(r["problem_id"], r["index"]): r["token_ids"] for r in responses}
-
-    whole = tokens(run)
-    assert len(whole) == 60 * 9
-    assert tokens(tmp_path / "run") == whole
-
-
 def test_adapter_audit_matches_hf(run: Path, prompts: dict[str, str]) -> None:
     decisions = read_rows(run / "decisions/gapft-seed13.parquet")
     adapter = Adapter(Arm("gapft", 13), str(run / "adapters/gapft-seed13"))
@@ -117,20 +88,3 @@ def test_adapter_audit_matches_hf(run: Path, prompts: dict[str, str]) -> None:
         if r["index"] == GREEDY
     }
     assert any(source[r["problem_id"]] != r["text"] for r in decisions)
-
-
-@pytest.mark.parametrize(
-    ("setting", "key"),
-    [
-        ("model.args.gpu_memory_utilisation=0.5", "gpu_memory_utilisation"),
-        ("search.max_gen_toks=500", "search.max_gen_toks"),
-    ],
-)
-def test_mistakes_exit_with_2_without_traceback(tmp_path: Path, setting: str, key: str) -> None:
-    done = gapft(
-        *("run", "demo", "--run-dir", tmp_path / "run", "--set", "model.backend=vllm"),
-        *("--set", "data.pool_limit=20", "--set", "data.audit_limit=20", "--set", setting),
-    )
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert key in " ".join(done.stderr.split())
-    assert "Traceback" not in done.stderr

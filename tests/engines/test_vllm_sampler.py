@@ -44,20 +44,6 @@ def test_backend_keeps_the_contract(bench: Bench, check: Check) -> None:
     check(bench)
 
 
-def test_mistakes_are_refused_before_an_engine_starts(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def start(*_: Any, **__: Any) -> None:
-        raise AssertionError("an engine was started")
-
-    bench.close()
-    monkeypatch.setattr("lm_eval.models.vllm_causallms.LLM", start)
-    for culprit, args in ROW.mistakes.items():
-        with pytest.raises(UserError) as refused:
-            bench.open(args=args)
-        assert culprit in str(refused.value)
-
-
 # The same as hf, with the demo's model
 
 
@@ -129,14 +115,3 @@ def test_unsupported_decoding_is_refused(
     requests = [make_request("a", "Find 2 +3.", (0,))]
     with pytest.raises(UserError, match=key):
         generate_all(sampler, requests, replace(SAMPLED, **change))
-
-
-def test_description_matches_hf(sampler: VllmSampler, hf: HfSampler) -> None:
-    ours, expected = sampler.describe(), hf.describe()
-    for key in ("pretrained", "weights_sha256", "architecture", "dtype", "device", "max_length"):
-        assert ours[key] == expected[key]
-    assert ours["end_ids"] == expected["end_ids"]
-    assert ours["versions"]["vllm"]
-    assert ours["engine"]["in_process"] is True
-    assert ours["engine"]["prefix_caching"] is True
-    assert ours["engine"]["seeds"] == "one for each sample"

@@ -1,81 +1,11 @@
 """The import hook of the stock lm_eval."""
 
-import os
 import sys
 from pathlib import Path
-from types import ModuleType
-
-import pytest
 
 from gapft_harness import autoload
 from gapft_harness.lm_eval_bridge.task_file.code_files import tasks_path
 from tests.kit.command import lm_eval
-
-
-class Point:
-    """An entry point of a package that need not be installed."""
-
-    dist = None
-
-    def __init__(self, name, value):
-        self.name, self.value = name, value
-
-
-@pytest.fixture
-def entry_points(monkeypatch):
-    """Replace the entry points of installed packages, because a test cannot install any."""
-    points = [Point("gapft_harness", "gapft_harness.tasks")]
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points)
-    return points
-
-
-def module_with_manager(**attributes) -> ModuleType:
-    module = ModuleType("lm_eval_tasks_double")
-
-    class TaskManager:
-        def __init__(self, verbosity=None, include_path=None, include_defaults=True):
-            self.include_path = include_path
-
-    module.TaskManager = TaskManager
-    vars(module).update(attributes)
-    return module
-
-
-OURS = os.path.realpath(tasks_path())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ({}, [OURS]),
-        ({"include_path": "/mine"}, [OURS, "/mine"]),
-        ({"include_path": ["/mine", "/other"]}, [OURS, "/mine", "/other"]),
-        ({"include_path": str(tasks_path())}, [str(tasks_path())]),
-        ({"include_defaults": False, "include_path": "/mine"}, "/mine"),
-    ],
-)
-def test_prepends_own_task_folder(entry_points, arguments, expected):
-    module = module_with_manager()
-    autoload.extend_task_manager(module)
-    assert module.TaskManager(**arguments).include_path == expected
-
-
-def test_failure_only_warns():
-    with pytest.warns(RuntimeWarning, match="not available by name"):
-        autoload._extend_or_warn(ModuleType("lm_eval_without_a_manager"))
-
-
-def test_hook_ignores_other_imports(monkeypatch):
-    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    monkeypatch.setenv("GAPFT_NO_AUTOLOAD", "1")
-    before = list(sys.meta_path)
-    autoload.install()
-    assert sys.meta_path == before
-    monkeypatch.delenv("GAPFT_NO_AUTOLOAD")
-    autoload.install()
-    hook = sys.meta_path[0]
-    assert hook.find_spec("lm_eval") is None
-    assert hook.find_spec("json") is None
 
 
 def test_startup_ignores_package_without_hook(tmp_path, monkeypatch):

@@ -8,7 +8,6 @@ import pytest
 from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.judge import Judge
 from gapft_harness.lm_eval_bridge.discovery import load_task
-from gapft_harness.lm_eval_bridge.task_file.code_files import tasks_path
 
 YAML = """
 task: mine
@@ -64,10 +63,6 @@ def test_loads_task_from_yaml(folder, monkeypatch):
     assert audit[0].id.startswith("n7-")
     assert audit[2].id == f"{audit[1].id}#2"
     assert audit[0].document == build_record(7)
-    assert task.dropped == [
-        "mine audit: 1 of 3 problems repeat the content of another; they are kept, with #2, #3, "
-        "... in their ids"
-    ]
     decoding = task.build_decoding()
     assert (decoding.do_sample, decoding.max_gen_toks, decoding.until) == (False, 9, ("\n\n",))
     assert load_task(str(folder / "mine.yaml")).read_audit() == audit
@@ -119,34 +114,6 @@ def test_counts_verifier_errors(folder, caplog):
     assert "worker gone" in caplog.text
 
 
-def test_predict_only_skips_verdicts(folder):
-    task = open_task(folder, "mine")
-    task.override_metric("bypass")
-    assert process_responses(task, [["8"], ["9"], ["9"]])[0] == {"bypass": 999}
-    assert list(task.aggregation()) == ["bypass"]
-
-
-@pytest.mark.parametrize(
-    ("name", "answer_start"),
-    [
-        ("gapft_demo", "\\boxed{"),
-        ("gapft_demo_pool", "\\boxed{"),
-        ("gapft_demo_code_pool", "```python\n"),
-    ],
-)
-def test_bundled_tasks_show_verified_answers(name, answer_start):
-    """Set the examples after the task is built, as the stock command does."""
-    from lm_eval.tasks import TaskManager
-
-    task = TaskManager(include_defaults=False, include_path=[str(tasks_path())])
-    task = task.load([name])["tasks"][name]
-    task.set_config("num_fewshot", 3)
-    task.set_fewshot_seed(1)
-    task.build_all_requests(limit=2)
-    for instance in task.instances:
-        assert instance.args[0].count(answer_start) == 3
-
-
 STOCK = """
 task: stock_mine
 dataset_path: json
@@ -182,19 +149,13 @@ def test_stock_examples_exclude_problem(stock):
 
 
 def test_stock_task_lists_examples(stock, folder):
-    assert {question for _, question in stock.list_examples()} == {
-        problem.document["question"] for problem in stock.read_pool()
-    }
+    pool, audit = (
+        {problem.document["question"] for problem in split}
+        for split in (stock.read_pool(), stock.read_audit())
+    )
     text = (folder / "stock_mine.yaml").read_text(encoding="utf-8")
-
-    def list_questions(line):
-        written = text.replace("fewshot_split: train\n", line)
+    for split, expected in (("train", pool), ("test", audit)):
+        written = text.replace("fewshot_split: train", f"fewshot_split: {split}")
         (folder / "stock_mine.yaml").write_text(written, encoding="utf-8")
-        return [question for _, question in load_task("stock_mine", [folder]).list_examples()]
-
-    audit = {problem.document["question"] for problem in stock.read_audit()}
-    assert set(list_questions("")) == {
-        problem.document["question"] for problem in stock.read_pool()
-    }
-    assert set(list_questions("fewshot_split: test\n")) == audit
-    assert list_questions("fewshot_config: {samples: [{question: 'q?', answer: '1'}]}\n") == ["q?"]
+        task = load_task("stock_mine", [folder])
+        assert {question for _, question in task.list_examples()} == expected

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +16,6 @@ from gapft_harness.core.records import GREEDY, Decoding
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
 from gapft_harness.lm_eval_bridge.samplers.text import (
-    LmEvalSampler,
     dummy_sampler,
 )
 from tests.asking import generate_all, make_request
@@ -67,12 +64,6 @@ def remove_ends(folder: Path) -> None:
         update_json(folder / name, eos_token_id=None)
 
 
-def rename_architecture(folder: Path) -> None:
-    update_json(
-        folder / "config.json", model_type="nonesuch", architectures=["NonesuchForCausalLM"]
-    )
-
-
 CHAT = {"chat_template": True}
 INSTRUCTED = {"chat_template": True, "system_instruction": "Be brief."}
 NO_SYSTEM = (
@@ -102,19 +93,11 @@ UNUSABLE: dict[str, tuple[Callable[[Path], object], dict[str, Any], str, str]] =
         lambda folder: None, {"system_instruction": "Be brief."}, "model.chat_template", "",
     ),
     "no end token": (remove_ends, {}, "pretrained", "eos_token"),
-    "an unknown architecture": (rename_architecture, {}, "model.args", "nonesuch"),
     "ids beyond the vocabulary": (
         lambda folder: resize_vocabulary(folder, 200), {}, "model.args", "200",
     ),
     "no weights": (
         lambda folder: (folder / "model.safetensors").unlink(), {}, "model.args", "safetensors",
-    ),
-    "a config that is no JSON": (
-        lambda folder: (folder / "config.json").write_text("{"), {}, "model.args", "broken",
-    ),
-    "a config without a meaning": (
-        lambda folder: update_json(folder / "config.json", num_attention_heads=7), {},
-        "model.args", "(7)",
     ),
     "no start token": (
         lambda folder: update_json(folder / "tokenizer_config.json", bos_token=None),
@@ -131,20 +114,6 @@ def test_unusable_model_is_refused(tmp_path: Path, fault: str) -> None:
     with pytest.raises(UserError) as refused:
         generate_all(HfSampler(build_settings(folder, **settings), None), REQUESTS, SHORT)
     assert all(culprit in str(refused.value) for culprit in culprits)
-
-
-def test_template_that_leaves_out_a_begun_answer_is_refused(tmp_path: Path) -> None:
-    template = CHAT_TEMPLATE.replace(
-        "{% for message in messages %}",
-        "{% for message in messages if message['role'] != 'assistant' %}",
-    )
-    folder = write_byte_llama(tmp_path / "model", chat_template=template)
-    sampler = HfSampler(build_settings(folder, chat_template=True), None)
-    assert generate_all(sampler, REQUESTS, SHORT)
-    turns = ({"role": "user", "content": "Why?"}, {"role": "assistant", "content": "It is"})
-    begun = [make_request("p0", "Why? It is", (GREEDY,), turns=turns)]
-    with pytest.raises(UserError, match="gen_prefix"):
-        generate_all(sampler, begun, SHORT)
 
 
 def test_vocabulary_may_be_larger_than_the_tokenizer(tmp_path: Path) -> None:
@@ -197,42 +166,3 @@ def test_start_token_is_added_as_in_lm_eval(tmp_path: Path, prompt: str) -> None
 
 
 # Models of lm-eval that return text
-
-
-def test_dummy_imports_no_torch() -> None:
-    script = (
-        "import sys\n"
-        "from gapft_harness.api import Decoding, Request, SamplerSettings\n"
-        "from gapft_harness.lm_eval_bridge.samplers.text import dummy_sampler\n"
-        "sampler = dummy_sampler(SamplerSettings('dummy', {'pretrained': 'none'}), None)\n"
-        "request = Request('a', 'x', (0, 1), (0, 0))\n"
-        "[answer] = sampler.generate([request], Decoding(True, 4), print)\n"
-        "assert [g.tokens_from for g in answer.generations] == ['none'] * 2\n"
-        "assert answer.prompt_ids == ()\n"
-        "assert 'torch' not in sys.modules and 'transformers' not in sys.modules\n"
-    )
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-
-
-def test_half_surrogate_of_a_text_is_replaced(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lm_eval.models.dummy import DummyLM
-
-    monkeypatch.setattr(DummyLM, "generate_until", lambda *_, **__: ["answer \ud83d"])
-    sampler = dummy_sampler(SamplerSettings("dummy", {"pretrained": str(model)}), None)
-    [answer] = generate_all(sampler, [make_request("a", "Why?", (0,))], SHORT)
-    assert answer.generations[0].text == "answer \ufffd"
-    assert answer.generations[0].token_ids
-
-
-@pytest.mark.parametrize(
-    ("changes", "culprit"),
-    [
-        ({"chat_template": True}, "chat_template"),
-        ({"backend": "no-such-model"}, "no-such-model"),
-        ({"backend": "gguf"}, "base_url"),
-    ],
-)
-def test_unusable_text_model_is_refused(changes: dict[str, Any], culprit: str) -> None:
-    with pytest.raises(UserError, match=culprit):
-        LmEvalSampler(replace(SamplerSettings("dummy", {}), **changes), None, None)

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from gapft_harness.analysis.pass_at_k import pass_at_k
-from gapft_harness.core.records import Verdict
 from gapft_harness.lm_eval_bridge.discovery import load_task
-from gapft_harness.lm_eval_bridge.judge import Scores
 from tests.kit.command import lm_eval
 
 ROOT = Path(__file__).parents[2]
@@ -45,22 +43,6 @@ def test_logs_verdict_of_each_sample(tmp_path: Path) -> None:
     assert statuses == {"pass", "fail"}
     (results,) = tmp_path.rglob("results_*.json")
     assert "verdicts" not in results.read_text()
-
-
-def test_lm_eval_aggregates_only_metrics() -> None:
-    verdicts = [Verdict("pass"), Verdict("timeout", "slow"), Verdict("error", "odd")]
-    scores = Scores({"pass@1": 1 / 3}, verdicts)
-    metrics = {"pass@1": 1 / 3, "verifier_timeouts": 1, "verifier_errors": 1}
-    assert dict(scores.items()) == metrics
-    record: dict[str, object] = {}
-    record.update(scores)
-    assert record == metrics | {
-        "verdicts": [
-            {"status": "pass", "reason": ""},
-            {"status": "timeout", "reason": "slow"},
-            {"status": "error", "reason": "odd"},
-        ]
-    }
 
 
 def test_loads_task_beside_clone(tmp_path: Path) -> None:

@@ -1,18 +1,12 @@
 """stream_documents: the same records and errors as read_documents, one line at a time."""
 
-import codecs
 import gzip
 import json
 import tracemalloc
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.text import read_lines, read_text
 from gapft_harness.lm_eval_bridge.task_file.documents import read_documents, stream_documents
 
 RECORDS = [{"text": "a"}, {"text": "\u2028 \x85 é"}, {"text": "c", "n": 3}]
@@ -82,14 +76,3 @@ def test_reads_gzip(read, tmp_path):
     plain.write_bytes(b'{"a": 1}\n{"a": 2}\n')
     packed.write_bytes(gzip.compress(plain.read_bytes()))
     assert str([*read(packed)]).replace(".jsonl.gz", ".jsonl") == str([*read(plain)])
-
-
-@given(
-    st.lists(st.text(st.characters(exclude_characters="\n\r", codec="utf-8"), max_size=9)),
-    st.booleans(),
-)
-def test_read_lines_matches_read_text(lines, mark):
-    with TemporaryDirectory() as folder:
-        path = Path(folder, "a")
-        path.write_bytes((codecs.BOM_UTF8 if mark else b"") + "\n".join(lines).encode())
-        assert "".join(line for _, line in read_lines(path)) == read_text(path)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from lm_eval.tasks import TaskManager
 
 from gapft_harness import load_verifier
 from gapft_harness.core.errors import UserError
-from gapft_harness.hooks.judge import Judge
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.recipe.sections import Search
 
@@ -32,17 +30,6 @@ generation_kwargs: {do_sample: false, max_gen_toks: 9, until: []}
 metadata:
   version: 1
   gapft: {verifier: boxed_math, id: name}
-"""
-STOCK = """
-task: plain
-dataset_path: json
-dataset_kwargs: {data_files: {pool: POOL}}
-training_split: pool
-test_split: pool
-doc_to_text: "{{question}}"
-doc_to_target: "{{answer}}"
-generation_kwargs: {until: ["Q"], max_gen_toks: 5, do_sample: false}
-metric_list: [{metric: exact_match, aggregation: mean, higher_is_better: true}]
 """
 
 
@@ -93,36 +80,24 @@ OPTIONS = "{do_sample: false, max_gen_toks: 9, until: []}"
 FAULTS = [
     # our own keys
     ("verifier: boxed_math, ", "", ["metadata.gapft.verifier"]),
-    ("id: name", "kep: first", ["metadata.gapft.kep", "'metadata.gapft.keep'"]),
     ("id: name", "keep: [first]", ["metadata.gapft.keep"]),
     ("id: name", "id: nmae", ["metadata.gapft.id", "'nmae'", "'name'"]),
     ("id: name", "id: \"{{'x'}}\"", ["metadata.gapft.id", "\"{{'x'}}\""]),
-    ("id: name", 'id: "{{name[0]}}"', ["'n'"]),
     ("id: name", 'id: "{{nmae}}"', ["metadata.gapft.id", "'nmae'"]),
     ("id: name", "gold: answr", ["'answr'"]),
     ("id: name", "gold: {answer: answr}", ["'answr'"]),
-    ("id: name", "gold: {answer: 3}", ["found 3"]),
     ("id: name", "content: [qestion]", ["gapft.content", "'qestion'"]),
-    ("id: name", "content: [1]", ["metadata.gapft.content.0"]),
     ("id: name", "gold_only: [hiden]", ["metadata.gapft.gold_only", "'hiden'"]),
-    ("id: name", "gold_only: answer", ["metadata.gapft.gold_only"]),
-    ("id: name", "episode: 3", ["metadata.gapft.episode"]),
-    ("id: name", "episode: {tries: 3}", ["metadata.gapft.episode.tries"]),
     ("id: name", "episode: {attempts: 0}", ["metadata.gapft.episode.attempts"]),
     ("id: name", "episode: {executions: 2}", ["metadata.gapft.episode.executions"]),
     ("gapft:", "gapf:", ["metadata.gapft"]),
     # lm-eval's keys
     ("doc_to_text:", "doc_to_txt:", ["doc_to_text"]),
     ("{{question}}", "{{qestion}}", ["doc_to_text", "'qestion'"]),
-    ('"{{question}}"', "qestion", ["doc_to_text", "'qestion'"]),
-    ("{{question}}", "{{question}", ["doc_to_text"]),
     ('"{{answer}}"', "answr", ["'answr'"]),
     ("{{answer}}", "{{1 / 0}}", ["ZeroDivisionError"]),
     ("test_split: audit", "test_split: adit", ["'adit'", "'audit'"]),
-    ("training_split: pool", "", ["training_split"]),
     ("data_files: {pool", "data_fils: {pool", ["'data_files'"]),
-    ("audit.jsonl", "none.jsonl", ["none.jsonl"]),
-    ("training_split: pool", f"{EXAMPLES} two", ["num_fewshot", "'two'"]),
     ("training_split", "repeats: 0\ntraining_split", ["repeats", "found 0"]),
     ("training_split: pool", f"{EXAMPLES} 6", ["num_fewshot", "found 6"]),
     ("training_split: pool", f"{EXAMPLES} 2", ["6 of 6", "'1'", "pool.jsonl, line 1"]),
@@ -131,16 +106,10 @@ FAULTS = [
     ("doc_to_text", "output_type: multiple_choice\ndoc_to_text", ["generate_until"]),
     # generation settings that would be ignored, or that conflict with the recipe
     (OPTIONS, "{untill: []}", ["generation_kwargs", "'untill'", "'until'"]),
-    (OPTIONS, "{max_gen_tok: 9}", ["'max_gen_tok'", "'max_gen_toks'"]),
     (OPTIONS, "{temperature: 0.9}", ["generation_kwargs.temperature", "0.9", "0.7"]),
-    (OPTIONS, "{temperature: warm}", ["'warm'"]),
-    (OPTIONS, "{top_p: 0.5}", ["generation_kwargs.top_p", "0.5"]),
     (OPTIONS, "{top_k: 50}", ["generation_kwargs.top_k", "50"]),
     (OPTIONS, "{num_beams: 4}", ["generation_kwargs.num_beams", "4"]),
-    (OPTIONS, "{repetition_penalty: 1.2}", ["generation_kwargs.repetition_penalty"]),
-    (OPTIONS, "{do_sample: true}", ["generation_kwargs.do_sample"]),
     (OPTIONS, "{max_gen_toks: many}", ["generation_kwargs.max_gen_toks", "'many'"]),
-    (OPTIONS, "{max_new_tokens: 0}", ["generation_kwargs.max_new_tokens"]),
     (OPTIONS, "{until: [3]}", ["generation_kwargs.until", "[3]"]),
 ]
 
@@ -151,44 +120,6 @@ def test_faulty_task_is_refused(old: str, new: str, culprits: list[str], folder:
     message = read_error(folder)
     assert [culprit for culprit in culprits if culprit not in message] == []
     assert str(folder) in message
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "culprit"),
-    [
-        ("training_split: pool", "training_split: pol", "'pol'"),
-        ("{{question}}", "{{qestion}}", "'qestion'"),
-        ("data_files", "data_fils", "'data_files'"),
-        ("}}", "}, revison: a}", "'revison'"),
-        ("training_split", "doc_to_txt: a\ntraining_split", "'doc_to_txt'"),
-        ("{pool: POOL}", "{pool: none.jsonl}", "none.jsonl"),
-        ("until:", "untill:", "'until'"),
-    ],
-)
-def test_faulty_stock_task_is_refused(
-    old: str, new: str, culprit: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", folder / "cache")
-    assert old in STOCK
-    text = STOCK.replace(old, new).replace("POOL", str(folder / "pool.jsonl"))
-    (folder / "plain.yaml").write_text(text, encoding="utf-8")
-    message = read_error(folder, "plain")
-    assert culprit in message
-    assert str(folder / "plain.yaml") in message
-
-
-@pytest.mark.parametrize(
-    ("content", "culprit"),
-    [
-        ('{"number": 1}\n{"number": 2', "line 2"),
-        ('\n{"problem": "1 + 1?", "solution": "2"}\n', "line 2"),
-    ],
-)
-def test_faulty_data_are_refused(content: str, culprit: str, folder: Path) -> None:
-    (folder / "audit.jsonl").write_text(content, encoding="utf-8")
-    message = read_error(folder)
-    assert culprit in message
-    assert str(folder / "audit.jsonl") in message
 
 
 def test_record_without_a_field_is_named(folder: Path) -> None:
@@ -231,9 +162,7 @@ def test_empty_target_is_refused(folder: Path, target: str, answer: str | None) 
         load_with_lm_eval(folder).build_all_requests()
 
 
-@pytest.mark.parametrize(
-    "gold", ["answer", '"{{answer}}"', "{answer: answer}", '{answer: "{{answer}}"}']
-)
+@pytest.mark.parametrize("gold", ["answer", '{answer: "{{answer}}"}'])
 def test_empty_gold_is_refused(folder: Path, gold: str) -> None:
     edit_task(folder, "id: name", f"gold: {gold}")
     write_rows(folder / "audit.jsonl", [build_record(7), {**build_record(8), "answer": None}])
@@ -245,22 +174,6 @@ def test_null_beside_an_answer_is_accepted(folder: Path) -> None:
     edit_task(folder, "boxed_math, id: name", "mine, gold: {answer: answer, hidden: hidden}")
     write_rows(folder / "pool.jsonl", [build_record(29, hidden=None)])
     assert load_task("sums", [folder]).read_pool()[0].gold == {"answer": "30", "hidden": None}
-
-
-def test_verifier_refuses_golds(folder: Path) -> None:
-    write_rows(folder / "audit.jsonl", [build_record(7), {**build_record(8), "answer": "B"}])
-    task = load_task("sums", [folder])
-    task.check_golds(load_verifier("boxed_math"), "audit")
-    with pytest.raises(UserError, match=r"pool\.jsonl, line 1: .*'1'"):
-        task.check_golds(load_verifier("option_letter"), "pool")
-    refuse_b = Judge(
-        SimpleNamespace(
-            verify=lambda texts, golds: [],
-            check_gold=lambda gold: "it is B" if gold == "B" else "",
-        )
-    )
-    with pytest.raises(UserError, match=r"audit\.jsonl, line 2: it is B"):
-        task.check_golds(refuse_b, "audit")
 
 
 def test_lm_eval_checks_golds_before_generation(folder: Path) -> None:
@@ -279,11 +192,6 @@ def load_with_lm_eval(folder: Path) -> Any:
 
 
 # Sound tasks that look faulty
-
-
-def test_repeated_ids_of_data_are_accepted(folder: Path) -> None:
-    edit_task(folder, "id: name", "id: kind")
-    assert [problem.id[:4] for problem in load_task("sums", [folder]).read_pool()] == ["sum-"] * 6
 
 
 def test_process_docs_may_filter_records(folder: Path) -> None:

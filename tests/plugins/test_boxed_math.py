@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapft_harness.core.records import Verdict
 from gapft_harness.plugins.verifiers.boxed_math import BoxedMath, Math, compare_directly
 from gapft_harness.verification.boxes import last_box
 from gapft_harness.verification.mathematics.comparing import compare_answers
@@ -52,48 +51,24 @@ def test_judges_answers_in_any_format(verifier: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "box", "answer"),
     [
-        (r"so $\boxed{5}$.", "5", "5"),
         (r"\boxed{1} and then \boxed{2}", "2", "2"),
-        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}", r"\frac{1}{2}"),
         (r"\fbox{7}", "7", "7"),
         (r"\boxed {7}", "7", "7"),
         (r"\boxed 5$.", "5", "5"),
-        ("\\boxed 5\nand more", "5", "5"),
         (r"\boxed{\{1, 2\}}", r"\{1, 2\}", r"\{1, 2\}"),
         (r"\boxed{\left\{1\right.}", r"\left\{1\right.", r"\left\{1\right"),
         (r"\boxed{x = \boxed{5}}", r"x = \boxed{5}", r"x = \boxed{5}"),
         (r"\boxed{so $x = \boxed{5}$}", "5", "5"),
         (r"\boxed{}", "", ""),
         (r"\boxed{1} but \boxed{2", "", ""),
-        (r"\boxed", "", ""),
         (r"\boxedfigure{5}", None, None),
         ("5", None, None),
-        ("", None, None),
-        (r"\boxed{1}; then \boxed{ \frac{1}{2}. }", r" \frac{1}{2}. ", r"\frac{1}{2}"),
         (r"\boxed{1} or \boxed{\frac{1}{2}}", r"\frac{1}{2}", r"1 \text{ or } \frac{1}{2}"),
     ],
 )
 def test_finds_last_box(text: str, box: str | None, answer: str | None) -> None:
     assert last_box(text) == box
     assert find_boxed_answer(text) == answer
-
-
-@given(st.text())
-def test_box_returns_content_of_balanced_braces(text: str) -> None:
-    inner = text.replace("{", "").replace("}", "").replace("\\", "")
-    assert last_box(f"so \\boxed{{a{{{inner}}}}} }}{{") == f"a{{{inner}}}"
-
-
-pieces = st.sampled_from(
-    ["$1 ", "$", "**", "_", "x", " ", "\n", "\\(", "\\)", "\\[", "7", "1,2345", "(1, 2)",
-     "Answer: ", "\ue000", "~~a~~", "or ", "is "]
-)  # fmt: skip
-
-
-@given(st.lists(pieces, max_size=14).map("".join))
-def test_any_text_is_read(text: str) -> None:
-    if (answer := find_written_answer(text)) is not None:
-        assert answer.strip()
 
 
 @given(
@@ -118,23 +93,6 @@ def test_gold_must_be_a_number_or_text(verifier: Any, gold: Any, status: str) ->
     (verdict,) = verifier.verify([r"\boxed{5}"], [gold])
     assert verdict.status == status
     assert verifier.check_gold(gold) == (verdict.reason if status == "error" else "")
-
-
-@pytest.mark.parametrize("response", ["", r"\boxed{}", r"\boxed{5} \boxed{5", r"\boxed{6}"])
-def test_response_without_the_answer_fails_with_a_reason(verifier: Any, response: str) -> None:
-    (verdict,) = verifier.verify([response], ["5"])
-    assert (verdict.status, bool(verdict.reason)) == ("fail", True)
-    (long,) = verifier.verify([rf"\boxed{{{'9' * 5000}}}"], ["5"])
-    assert len(long.reason) < 100
-
-
-@given(
-    st.text(alphabet="\\boxed{} 12\n", max_size=30) | st.integers(0, 99).map("\\boxed{{{}}}".format)
-)
-def test_passes_own_answer_as_gold(verifier: Any, text: str) -> None:
-    answer = verifier.answer(text)
-    if answer is not None and not verifier.check_gold(answer):
-        assert verifier.verify([text], [answer]) == [Verdict("pass")]
 
 
 TOWERS = [

@@ -1,19 +1,13 @@
 """Judge all gold solutions of MATH's training file as responses."""
 
 import json
-import os
-from pathlib import Path
-
-import pytest
 
 from gapft_harness.plugins.verifiers.boxed_math import BoxedMath
+from tests.real_data import find_real_file
 
-DATA = os.environ.get("GAPFT_DATA_DIR")
 
-
-@pytest.mark.skipif(DATA is None, reason="GAPFT_DATA_DIR is not set: the real MATH is NOT CHECKED")
 def test_at_least_998_of_1000_gold_solutions_pass(record_property):
-    text = (Path(DATA) / "MATH" / "train.jsonl").read_text(encoding="utf-8")
+    text = find_real_file("MATH/train.jsonl").read_text(encoding="utf-8")
     records = [json.loads(line) for line in text.splitlines()]
     assert len(records) == 7500
     with BoxedMath(timeout_s=10, workers=2) as verifier:

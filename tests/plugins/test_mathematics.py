@@ -1,6 +1,6 @@
 """Verdicts on mathematical answers: pairs of each kind, and laws for generated answers.
 
-A law is here if the pairs of its kind do not have all its cases.
+A law is here if no finite number of pairs has all its cases.
 """
 
 from __future__ import annotations
@@ -107,14 +107,6 @@ def test_layout_keeps_the_value(text: str) -> None:
         assert is_accepted(text, other)
 
 
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=9).map(lambda d: "".join(map(str, d))))
-def test_unicode_digits_keep_the_value(number: str) -> None:
-    wide = number.translate({ord("0") + n: 0xFF10 + n for n in range(10)})
-    raised = number.translate(dict(zip(range(48, 58), "⁰¹²³⁴⁵⁶⁷⁸⁹", strict=True)))
-    assert is_accepted(number, wide)
-    assert is_accepted(f"x^{{{number}}}", f"x{raised}")
-
-
 @given(letters, integers, integers, integers)
 def test_expanded_product_keeps_the_value(x: str, a: int, b: int, c: int) -> None:
     product = f"({x}+{a})({b}{x}+{c})"
@@ -179,28 +171,6 @@ def test_tiny_and_huge_numbers_are_exact(value: Fraction, power: int, other: int
     assert not is_accepted(gold, "0")
 
 
-CHANGING = ["squared", "cubed", "halves", "dozen", "or more", "times x", "below zero", "thousand",
-            "at most", "thirds", "doubled", "million", "incorrect", "onwards"]  # fmt: skip
-
-
-@given(positive, st.sampled_from(CHANGING))
-def test_words_that_change_a_number_count(number: int, word: str) -> None:
-    assume(number > 1)
-    assert not is_accepted(str(number), rf"{number}\text{{ {word}}}")
-
-
-halves = st.sampled_from(["a", "p"])
-
-
-@given(st.integers(1, 12), st.integers(0, 59), halves, halves)
-def test_clock_times(hour: int, minute: int, half: str, other: str) -> None:
-    time = f"{hour}:{minute:02d}"
-    gold = rf"{hour}{{:}}{minute:02d}\text{{ {half}.m.}}"
-    assert is_accepted(gold, rf"{time}\text{{ {other}m}}") == (half == other)
-    of_day = f"{hour % 12 + (12 if half == 'p' else 0):02d}:{minute:02d}"
-    assert is_accepted(gold, of_day)
-
-
 @given(integers, integers, st.sampled_from(["<", r"\le"]), st.sampled_from(["<", r"\le"]))
 def test_inequalities_are_intervals(low: int, high: int, left: str, right: str) -> None:
     assume(low < high)
@@ -209,13 +179,3 @@ def test_inequalities_are_intervals(low: int, high: int, left: str, right: str) 
     assert is_accepted(gold, f"{opening}{low},{high}{closing}")
     assert not is_accepted(gold, f"{'(' if opening == '[' else '['}{low},{high}{closing}")
     assert not is_accepted(gold, f"{opening}{low},{high + 1}{closing}")
-
-
-@given(st.integers(1000, 10**9))
-def test_thousands_separators(number: int) -> None:
-    grouped = f"{number:,}"
-    for mark in (",", "{,}", r"\,", r"\;", r",\!", r"\ "):
-        assert is_accepted(str(number), grouped.replace(",", mark))
-    if grouped.count(",") > 1:
-        assert is_accepted(str(number), grouped.replace(",", "."))
-    assert not is_accepted(str(number), ",".join(str(number)))

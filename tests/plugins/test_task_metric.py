@@ -61,24 +61,6 @@ def folder(tmp_path_factory):
     return str(folder)
 
 
-@pytest.mark.parametrize(
-    ("metric", "statuses"),
-    [
-        (None, ["pass", "fail", "fail", "pass", "fail", "fail"]),
-        ("exact_match", ["pass", "fail", "fail", "pass", "fail", "fail"]),
-        ("exact_match,strict-match", ["pass", "fail", "fail", "pass", "fail", "fail"]),
-        ("exact_match,flexible-extract", ["pass", "pass", "fail", "pass", "pass", "fail"]),
-    ],
-)
-def test_judges_by_task_filter_and_metric(folder, metric, statuses):
-    verifier = load_verifier("task_metric", task="pears", include_path=folder, metric=metric)
-    responses = ["#### 7", "It is 7", "#### 8", "so\n#### 2400", "$2,400", ""]
-    golds = [DOCUMENTS[0]] * 3 + [DOCUMENTS[1]] * 3
-    verdicts = verifier.verify(responses, golds)
-    assert [v.status for v in verdicts] == statuses
-    assert "'8'" in verdicts[2].reason
-
-
 def test_agrees_with_lm_eval(folder):
     """lm-eval's own evaluate() gives the same decisions for the same responses."""
     from lm_eval import simple_evaluate
@@ -125,23 +107,6 @@ def test_unreadable_record_is_error_for_itself_only(folder):
     verifier = load_verifier("task_metric", task="pears", include_path=folder)
     verdicts = verifier.verify(["#### 7"] * 3, [{"question": "?"}, "7", DOCUMENTS[0]])
     assert [v.status for v in verdicts] == ["error", "error", "pass"]
-
-
-def test_filter_error_affects_one_response_only(folder, monkeypatch):
-    verifier = load_verifier("task_metric", task="pears", include_path=folder)
-    from lm_eval.filters.extraction import RegexFilter
-
-    inside = RegexFilter.apply
-
-    def apply(self, resps, docs):
-        if any("poison" in text for texts in resps for text in texts):
-            raise RuntimeError("cannot read this")
-        return inside(self, resps, docs)
-
-    monkeypatch.setattr(RegexFilter, "apply", apply)
-    verdicts = verifier.verify(["#### 7", "poison", "#### 8"], [DOCUMENTS[0]] * 3)
-    assert [v.status for v in verdicts] == ["pass", "error", "fail"]
-    assert "strict-match" in verdicts[1].reason
 
 
 def test_description_depends_on_task_code_not_path(tmp_path):

@@ -95,24 +95,6 @@ def test_remove_thoughts_keeps_rest(text: str, rest: str) -> None:
     assert remove_thoughts(text) == rest
 
 
-pieces = st.sampled_from(
-    ["<think>", "</think>", "<thought>", "</thought>", "[THINK]", "[/THINK]", "'", '"', "\n", " ",
-     "<|channel|>", "analysis", "final", "<|message|>", "<", "think>", "A"]
-)  # fmt: skip
-
-
-@given(st.lists(pieces, max_size=12).map("".join))
-def test_remove_thoughts_is_idempotent(text: str) -> None:
-    once = remove_thoughts(text)
-    assert remove_thoughts(once) == once
-
-
-@given(st.text(), st.text(alphabet="ab \n"))
-def test_remove_thoughts_removes_whole_thought(thought: str, rest: str) -> None:
-    marked = f"<think>{thought}Ω</think>{rest}"
-    assert "Ω" not in remove_thoughts(marked)
-
-
 # The end of the model's reasoning, as lm_eval's think_end_token
 
 
@@ -120,14 +102,6 @@ def test_remove_thoughts_removes_whole_thought(thought: str, rest: str) -> None:
 def test_think_end_token_follows_lm_eval(text: str) -> None:
     expected = postprocess_generated_text(text, None, "<end>")
     assert remove_thoughts(text, "<end>").strip() == expected.strip()
-
-
-@pytest.mark.parametrize("token", [{}, {"think_end_token": "<end>"}])
-def test_other_rule_has_the_same_think_end_token(token: dict[str, str]) -> None:
-    params = {"rule": "whole_response", **token}
-    other = load_plugins().find_other_verifier("option_letter", params)
-    assert other is not None
-    assert other.params.get("think_end_token") == token.get("think_end_token")
 
 
 @pytest.mark.parametrize(

@@ -18,30 +18,21 @@ import gapft_harness
 from gapft_harness.core.records import GREEDY
 from gapft_harness.interactive.runs import Run
 from tests.kit.command import lm_eval, succeed
+from tests.kit.local_tasks import build_task
 from tests.kit.report_tables import find_row, read_results
 
 MODEL = os.environ.get("GAPFT_REAL_MODEL", "")
 pytestmark = pytest.mark.skipif(not MODEL, reason="GAPFT_REAL_MODEL: make test-real-model sets it")
 
-TASK = """\
-task: larger
-class: !function gapft_harness.lm_eval_bridge.task.GapTask
-dataset_path: json
-dataset_kwargs: {data_files: {train: pool.jsonl, test: audit.jsonl}}
-training_split: train
-test_split: test
-doc_to_text: "Which number is larger, {{first}} or {{second}}?"
-doc_to_target: "{{answer}}"
+QUESTION = "Which number is larger, {{first}} or {{second}}?"
+TASK = f"""\
+{build_task("larger", "verifier: math, keep: shortest", text=QUESTION)}
 num_fewshot: 2
 fewshot_config:
   sampler: first_n
   samples:
-    - {first: 84, second: 55, answer: 84}
-    - {first: 21, second: 154, answer: 154}
-generation_kwargs: {do_sample: false, max_gen_toks: 12, until: []}
-metadata:
-  version: 1
-  gapft: {verifier: math, keep: shortest}
+    - {{first: 84, second: 55, answer: 84}}
+    - {{first: 21, second: 154, answer: 154}}
 """
 RECIPE = f"""\
 name: larger

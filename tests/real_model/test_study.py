@@ -95,14 +95,3 @@ def test_tables_give_the_reports_figures(run: Path, tables: Any) -> None:
             lambda name: (tables.states == "G") & ~tables.passed[name], a, b, tables.ids
         )
         assert -regressions.value == pytest.approx(row["term_G"])
-
-
-def test_page_has_every_part(tables: Any) -> None:
-    parts = study.render(tables)
-    page = "".join(f"<!-- {name} -->\nold\n<!-- end of {name} -->\n" for name in parts)
-    filled = study.insert_parts(page, parts)
-    assert "old" not in filled
-    assert study.insert_parts(filled, parts) == filled
-    assert all(text in filled for text in parts.values())
-    assert len(parts["predictions"].splitlines()) == 2 + 7
-    assert len(parts["conditions"].splitlines()) == 2 + 8

@@ -17,6 +17,7 @@ import pytest
 import gapft_harness
 from gapft_harness.interactive.runs import Run
 from tests.kit.command import succeed
+from tests.kit.local_tasks import build_task
 
 MODEL = os.environ.get("GAPFT_REAL_MODEL", "")
 pytestmark = pytest.mark.skipif(not MODEL, reason="GAPFT_REAL_MODEL: make test-real-model sets it")
@@ -25,20 +26,8 @@ CHATML = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}"
     "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-TASK = """\
-task: larger
-class: !function gapft_harness.lm_eval_bridge.task.GapTask
-dataset_path: json
-dataset_kwargs: {data_files: {train: pool.jsonl, test: audit.jsonl}}
-training_split: train
-test_split: test
-doc_to_text: "Which number is larger, {{first}} or {{second}}?"
-doc_to_target: "{{answer}}"
-generation_kwargs: {do_sample: false, max_gen_toks: 34, until: []}
-metadata:
-  version: 1
-  gapft: {verifier: math, keep: shortest}
-"""
+QUESTION = "Which number is larger, {{first}} or {{second}}?"
+TASK = build_task("larger", "verifier: math, keep: shortest", text=QUESTION, tokens=34)
 RECIPE = """\
 name: thinking
 data: {task: larger}

@@ -132,21 +132,6 @@ time.sleep(0.5)
     assert all(free)
 
 
-def test_database_in_working_folder_works():
-    """A database locks its files, which must work in the tier with a folder."""
-    source = """
-import sqlite3
-base = sqlite3.connect("x.db")
-base.execute("create table t (x)")
-base.executemany("insert into t values (?)", [(1,), (2,)])
-base.commit()
-print(*sqlite3.connect("x.db").execute("select sum(x) from t").fetchone())
-"""
-    with Sandbox(tier="namespaces", workers=1, limits=LIMITS) as sandbox:
-        (result,) = sandbox.judge([(Program(source), [Test("", "3")])])
-    assert result.verdict == "accepted", result
-
-
 def test_reading_keeps_access_times_in_namespaces():
     """A file whose access time a read on the host would update keeps the old time."""
     path = colorsys.__file__

@@ -9,11 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from gapft_harness.core.errors import UserError
-from gapft_harness.sandbox import Limits, Program, Sandbox, Test, api
+from gapft_harness.sandbox import Program, Sandbox, Test
 from gapft_harness.sandbox.records import TIERS
 from tests.sandbox.conftest import LIMITS
-from tests.sandbox.outside_world import list_living_descendants
 
 NEED = 0.1
 BUSY = f"import time\nwhile time.process_time() < {NEED}: pass\n"
@@ -89,22 +87,6 @@ def test_waiting_for_a_cpu_stops_no_program(single_core: None, tier: str) -> Non
 
 
 @pytest.mark.parametrize("tier", TIERS)
-def test_programs_and_workers_may_use_every_cpu(tier: str) -> None:
-    cpus = sorted(os.sched_getaffinity(0))
-    ask = "sorted(os.sched_getaffinity(0))"
-    items = [
-        (Program(f"import os\nprint({ask})"), [Test("", f"{cpus}")] * 2),
-        (Program(f"import os\ndef f(x): return {ask}", "function", "f"), [Test("1", f"{cpus}")]),
-    ]
-    others = list_living_descendants()  # from earlier tests in this process
-    with Sandbox(tier=tier, workers=1, limits=LIMITS) as sandbox:
-        results = sandbox.judge(items)
-        workers = [sorted(os.sched_getaffinity(pid)) for pid in list_living_descendants(others)]
-    assert [result.verdict for result in results] == ["accepted"] * 2, results
-    assert workers == [cpus] * (2 if tier == "namespaces" else 1)
-
-
-@pytest.mark.parametrize("tier", TIERS)
 def test_neighbours_threads_are_not_counted(tier: str) -> None:
     """Without a namespace, the kernel counts threads per user."""
     stop = threading.Event()
@@ -123,15 +105,3 @@ def test_neighbours_threads_are_not_counted(tier: str) -> None:
             for thread in neighbours:
                 thread.join()
     assert result.verdict == "accepted", result
-
-
-def test_container_limits_set_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Values read on another machine: 2.5 CPUs, 3 GiB."""
-    monkeypatch.setattr(api, "count_usable_cores", lambda: 2.5)
-    monkeypatch.setattr(api, "read_usable_memory", lambda: 3 << 30)
-    for memory, count in ((1, 2), (2, 1), (8, 1)):
-        assert Sandbox(limits=Limits(memory_bytes=memory << 30))._count == count
-    with pytest.raises(UserError, match=r"4 x 1.00 GiB"):
-        Sandbox(workers=4)
-    monkeypatch.setattr(api, "count_usable_cores", lambda: 0.5)
-    assert Sandbox()._count == 1

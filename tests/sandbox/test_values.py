@@ -184,28 +184,6 @@ def test_deep_values_and_inputs_get_verdicts(sandbox: Sandbox) -> None:
             sandbox.judge([(Program("def f(x): return x", "function", "f"), [too_deep])])
 
 
-def test_nesting_is_limited_at_any_depth_of_the_caller() -> None:
-    """Brackets in strings are no nesting; whether text is read never depends on the stack."""
-
-    def parse_below(frames: int, text: str) -> Any:
-        return parse_below(frames - 1, text) if frames else parse_json(text)
-
-    deep = nest(MAX_DEPTH)
-    mixed = '{"a": [' * (MAX_DEPTH // 2) + "1" + "]}" * (MAX_DEPTH // 2)
-    strings = json.dumps(["[" * 3 * MAX_DEPTH, '\\"{' * 3 * MAX_DEPTH, "\\"])
-    wide = json.dumps([[]] * 3 * MAX_DEPTH)
-    refused = (nest(MAX_DEPTH + 1), "[" * 300_000, '["' * 300_000, '["\\' * 300_000)
-    for frames in (0, 500, 850):
-        for text in (deep, mixed, strings, wide):
-            value = parse_below(frames, text)
-            assert are_equal(value, parse_json(text))
-            assert compare_values(value, [value]) != ""
-        for text in refused:
-            with pytest.raises(ValueError, match=r"nested|Expecting|Unterminated|Invalid"):
-                parse_below(frames, text)
-    assert sys.getrecursionlimit() == 1_000
-
-
 #: What a function writes as its value itself. Each is judged as an answer, in linear time.
 FORGED = [
     *("b'[\"value\", ' + b'[' * 900 + b']' * 900 + b']'", "b'[\"compile_error\", {}]'"),

@@ -7,15 +7,17 @@ import yaml
 from lm_eval import simple_evaluate
 from lm_eval.tasks import TaskManager
 
+from gapft_harness import load_verifier
 from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge.discovery import list_tasks, load_task
 from gapft_harness.lm_eval_bridge.task_file.code_files import tasks_path
 from tests.canned_model import CannedModel
 from tests.tasks.benchmark_files import (
     LOGIC,
-    build_gsm8k_record,
     build_math_record,
+    build_test,
     needs_reasoning_gym,
+    pack_tests,
     write_lines,
 )
 
@@ -74,26 +76,11 @@ def test_pool_and_audit_are_disjoint(benchmark, data):
         assert len({p.id for p in problems}) == len(problems)
 
 
-def test_pool_task_has_no_pool(data, read_error):
-    assert "training_split" in read_error(load_task("gapft_demo_pool").read_pool)
-
-
 def test_reads_logiqa(data):
     task = load_task("gapft_logiqa")
     pool, audit = task.read_pool(), task.read_audit()
     assert [p.document["id"] for p in audit] == [2, 2]
     assert len(pool) == 3
-    assert task.dropped == [
-        "LogiQA 2.0 pool: 1 of 4 records of train.txt dropped (prompt is in test.txt); 3 kept",
-        "gapft_logiqa pool: 1 of 3 problems repeat the content of another; they are kept, with "
-        "#2, #3, ... in their ids",
-        "LogiQA 2.0 audit: 1 of 3 records of test.txt dropped (prompt is in train.txt); 2 kept",
-    ]
-    assert [" ".join(warning.split("; ")[:2]) for warning in task.warnings] == [
-        "gapft_logiqa pool: counts differ from the paper: found dropped from the pool 1 "
-        "expected dropped from the pool 211",
-        "gapft_logiqa audit: counts differ from the paper: found audit 2 expected audit 1,367",
-    ]
     assert pool[2].id == f"{pool[0].id}#2"
     assert audit[0].id.startswith("2-")
     assert audit[0].prompt == (
@@ -157,16 +144,6 @@ def test_reads_gsm8k(data):
     assert task.build_decoding().max_gen_toks == 512
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"answer": "It is 4."}, {"answer": "#### many"}, {"answer": 4}, {"question": None}],
-)
-def test_reports_bad_gsm8k_record(change, data, read_error):
-    path = data / "gsm8k" / "test.jsonl"
-    write_lines(path, [build_gsm8k_record(3), {**build_gsm8k_record(4), **change}])
-    assert f"{path}, line 2" in read_error(load_task, "gapft_gsm8k")
-
-
 def test_math_audit_comes_from_test_split(data):
     task = load_task("gapft_math")
     audit, pool = task.read_audit(), task.read_pool()
@@ -176,13 +153,6 @@ def test_math_audit_comes_from_test_split(data):
     shared = sum(build_math_record(n, "train")["problem"] in texts for n in range(600, 650))
     assert shared > 0
     assert len(pool) == 650 - shared
-    assert task.dropped == [
-        "MATH test: 1 of 701 problems dropped (empty gold answer); 700 kept",
-        "MATH audit: 100 of 700 problems of test dropped (not chosen by the frozen rule); 600 kept",
-        "MATH train: 1 of 651 problems dropped (empty gold answer); 650 kept",
-        f"MATH pool: {shared} of 650 problems of train dropped (also in the audit); "
-        f"{650 - shared} kept",
-    ]
     assert task.warnings == []
     assert audit[0].id.startswith("counting_and_probability-")
     assert (task.verifier, task.keep) == ("boxed_math", "first")
@@ -213,41 +183,16 @@ def test_math_without_test_file_splits_training_file(data):
     assert len(task.read_pool()) == 100
 
 
-def test_reads_demo():
-    task = load_task("gapft_demo")
-    assert (len(task.read_pool()), len(task.read_audit())) == (400, 1000)
-    first = task.read_pool()[0]
-    assert first.prompt == first.document["question"]
-    assert first.gold == first.document["answer"]
-    assert task.build_decoding().max_gen_toks == 32
-
-
-def test_validation_is_disjoint_from_pool_and_audit(data, read_error):
+def test_validation_is_optional(data, read_error):
     """The validation problems are LogiQA's dev.txt and further problems of MATH's test split."""
     (problem,) = load_task("gapft_logiqa").read_validation()
-    assert "Some birds swim." in problem.prompt
-    held = load_task("gapft_math")
-    apart = [
-        {p.prompt for p in split}
-        for split in (held.read_validation(), held.read_pool(), held.read_audit())
-    ]
-    assert not apart[0] & (apart[1] | apart[2])
-    new = [build_math_record(n, "test")["problem"] for n in range(650, 1300)]
-    left = {text for text in new if not any(text in prompt for prompt in apart[2])}
-    assert len(apart[0]) == len(left) > 50, "all test problems not in an audit or training"
-    (data / "MATH" / "test.jsonl").unlink()
-    (data / "logiqa2" / "dev.txt").unlink()
-    assert load_task("gapft_math").read_audit()
-    assert load_task("gapft_logiqa").read_audit()
-    message = read_error(load_task("gapft_math").read_validation)
-    assert "test.jsonl" in message
-    assert "experiments.scaling.calibration" in message
-    assert "dev.txt" in read_error(load_task("gapft_logiqa").read_validation)
-
-
-def test_reports_missing_file_in_folder(data, read_error):
-    (data / "logiqa2" / "train.txt").unlink()
-    assert "train.txt" in read_error(load_task, "gapft_logiqa")
+    assert "Some birds swim." in problem.prompt, "the others are in the pool or the audit"
+    for file in ("MATH/test.jsonl", "logiqa2/dev.txt"):
+        (data / file).unlink()
+    for name, file in (("math", "test.jsonl"), ("logiqa", "dev.txt")):
+        task = load_task(f"gapft_{name}")
+        assert task.read_audit()
+        assert file in read_error(task.read_validation)
 
 
 @pytest.mark.parametrize(
@@ -268,24 +213,55 @@ def test_missing_data_names_searched_places(benchmark, folder, tmp_path, monkeyp
     assert "no-such-revision" in message
 
 
-def test_reports_missing_data_folder(monkeypatch, tmp_path, read_error):
-    monkeypatch.setenv("GAPFT_DATA_DIR", str(tmp_path / "nowhere"))
-    assert "nowhere" in read_error(load_task, "gapft_reclor")
+WRONG_KIND = build_test("1", "4", "functional")
+#: A file of the data folder, the number of a record, and its change, which makes it unusable.
+BAD_RECORDS = [
+    ("logiqa2/test.txt", 2, {"answer": 4}),
+    ("logiqa2/test.txt", 2, {"options": ["only one"]}),
+    ("logiqa2/test.txt", 2, {"text": None}),
+    ("gsm8k/test.jsonl", 2, {"answer": "#### many"}),
+    ("gsm8k/test.jsonl", 2, {"question": None}),
+    ("livecodebench/test.jsonl", 1, {"contest_date": "soon"}),
+    ("livecodebench/test.jsonl", 1, {"private_test_cases": "eJ!"}),
+    (
+        "livecodebench/test.jsonl",
+        1,
+        {"private_test_cases": pack_tests([build_test("1", "4", "functional")])},
+    ),
+    (
+        "livecodebench/test.jsonl",
+        1,
+        {"public_test_cases": "[]", "private_test_cases": pack_tests([])},
+    ),
+    ("livecodebench/test.jsonl", 2, {"metadata": "{}"}),
+    ("livecodebench/test.jsonl", 2, {"metadata": "[" * 100_000}),
+    (
+        "livecodebench/test.jsonl",
+        2,
+        {"public_test_cases": json.dumps([build_test("1", "five", "functional")])},
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    "change", [{"answer": 4}, {"answer": "B"}, {"options": ["only one"]}, {"text": None}]
-)
-def test_reports_bad_record_by_file_and_line(change, data, read_error):
-    path = data / "logiqa2" / "test.txt"
+def check_golds(name: str) -> None:
+    """Load a task and check its golds, as before anything is generated."""
+    task = load_task(name)
+    with load_verifier(task.verifier, **task.verifier_params) as judge:
+        for split in ("pool", "audit"):
+            task.check_golds(judge, split)
+
+
+@pytest.mark.parametrize(("file", "number", "change"), BAD_RECORDS)
+def test_bad_record_is_named_by_file_and_line(file, number, change, data, read_error):
+    path = data / file
     records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    write_lines(path, [records[0], {**records[1], **change}])
-    message = read_error(load_task, "gapft_logiqa")
-    assert f"{path}, line 2" in message
-    assert next(iter(change)) in message
+    records[number - 1] |= change
+    write_lines(path, records)
+    benchmark = path.parent.name.removesuffix("2")
+    assert f"{path}, line {number}" in read_error(check_golds, f"gapft_{benchmark}")
 
 
-def test_reports_missing_field(data, read_error):
+def test_missing_field_is_named(data, read_error):
     path = data / "reclor" / "val.json"
     path.write_text('[{"context": "c", "question": "q", "answers": ["a", "b"]}]', encoding="utf-8")
     message = read_error(load_task, "gapft_reclor")
@@ -293,26 +269,29 @@ def test_reports_missing_field(data, read_error):
     assert "'id_string'" in message
 
 
-def test_rejects_identical_splits(data, read_error):
-    text = (data / "logiqa2" / "train.txt").read_text(encoding="utf-8")
-    (data / "logiqa2" / "test.txt").write_text(text, encoding="utf-8")
-    assert "test.txt" in read_error(load_task, "gapft_logiqa")
-
-
-@pytest.mark.parametrize("name", ["gapft_logiqa", "gapft_reclor_pool", "gapft_math", "gapft_gsm8k"])
-def test_few_shot_examples_pass_verifier(name, data):
-    task = TaskManager(include_defaults=False, include_path=[str(tasks_path())]).load([name])
-    task = task["tasks"][name]
+def build_few_shot_requests(name):
+    """Set an example after the task is built, as the stock command does."""
+    manager = TaskManager(include_defaults=False, include_path=[str(tasks_path())])
+    task = manager.load([name])["tasks"][name]
     task.set_config("num_fewshot", 1)
     task.set_fewshot_seed(1)
     task.build_all_requests(limit=1)
-    assert len(task.instances) == 1
+    return task.instances
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["gapft_logiqa", "gapft_reclor_pool", "gapft_math", "gapft_gsm8k", "gapft_demo_code_pool"],
+)
+def test_few_shot_examples_pass_verifier(name, data):
+    assert len(build_few_shot_requests(name)) == 1
+
+
+def test_few_shot_examples_show_verified_answers():
+    for instance in build_few_shot_requests("gapft_demo"):
+        assert instance.args[0].count("\\boxed{") == 1
 
 
 def test_livecodebench_rejects_few_shot_examples(data):
-    task = TaskManager(include_defaults=False, include_path=[str(tasks_path())])
-    task = task.load(["gapft_livecodebench"])["tasks"]["gapft_livecodebench"]
-    task.set_config("num_fewshot", 1)
-    task.set_fewshot_seed(1)
     with pytest.raises(UserError):
-        task.build_all_requests(limit=1)
+        build_few_shot_requests("gapft_livecodebench")

@@ -1,38 +1,24 @@
 """LiveCodeBench: the split by contest date, excluded problems, prompts, golds, bad records."""
 
+import itertools
 import json
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 import yaml
+from lm_eval import simple_evaluate
+from lm_eval.tasks import TaskManager
 
-from gapft_harness import load_verifier
 from gapft_harness.lm_eval_bridge.benchmarks import livecodebench
 from gapft_harness.lm_eval_bridge.benchmarks.livecodebench import ERRATA, find_flag
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.task_file.code_files import tasks_path
 from gapft_harness.verification.programs import read_suite
-from tests.tasks.benchmark_files import (
-    build_livecodebench_record,
-    build_test,
-    pack_tests,
-    write_lines,
-)
+from tests.canned_model import CannedModel
 
 
 def list_question_ids(documents) -> list[str]:
     return [document["question_id"] for document in documents]
-
-
-def replace_audit_problem(data: Path, **change: object) -> Path:
-    """Write an audit problem with a changed field as line 2 of its file."""
-    path = data / "livecodebench" / "test.jsonl"
-    records = [
-        build_livecodebench_record(3, "2024-09-30"),
-        build_livecodebench_record(4, "2024-10-01"),
-    ]
-    write_lines(path, [records[0], {**records[1], **change}])
-    return path
 
 
 def test_splits_pool_and_audit_by_contest_date(data):
@@ -40,11 +26,6 @@ def test_splits_pool_and_audit_by_contest_date(data):
     audit, pool = task.read_audit(), task.read_pool()
     assert [p.document["question_id"] for p in audit] == ["abc004_a", "5"]
     assert [p.document["question_id"] for p in pool] == ["3", "abc002_a"]
-    assert task.dropped == [
-        "LiveCodeBench audit: 1 problems dropped (ERRATA: bad_tests)",
-        "LiveCodeBench pool: 1 problems dropped (ERRATA: several_answers)",
-        "LiveCodeBench pool: 1 problems dropped (also in audit)",
-    ]
     assert audit[0].id.startswith("abc004_a-")
     params = {"prelude": "lcb"}
     assert (task.verifier, task.verifier_params, task.keep) == ("program_tests", params, "shortest")
@@ -135,86 +116,22 @@ def test_passk_task_requests_16_samples(data):
     assert options["repeats"] == options["filter_list"][0]["filter"][0]["k"] == 16
 
 
-def test_reads_plain_json_and_empty_hidden_tests(data):
-    tests = [build_test("1\n", "4\n"), build_test("2\n", "8\n")]
-    replace_audit_problem(data, private_test_cases=json.dumps(tests))
-    (problem,) = [p for p in load_task("gapft_livecodebench").read_audit() if "004" in p.id]
-    assert len(read_suite(problem.gold).tests) == 3
-    replace_audit_problem(data, private_test_cases=pack_tests([]))
-    (problem,) = [p for p in load_task("gapft_livecodebench").read_audit() if "004" in p.id]
-    assert len(read_suite(problem.gold).tests) == 1
-
-
-def check_audit() -> None:
-    """Read the audit and check its golds, as before anything is generated."""
-    task = load_task("gapft_livecodebench")
-    with load_verifier(task.verifier, **task.verifier_params) as judge:
-        task.check_golds(judge, "audit")
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"private_test_cases": "eJ!"},
-        {"public_test_cases": "[{}]"},
-        {"public_test_cases": "[]", "private_test_cases": pack_tests([])},
-        {"private_test_cases": pack_tests([build_test("1", "4", "functional")])},
-    ],
-)
-def test_reports_bad_tests_by_file_and_line(change, data, read_error):
-    path = replace_audit_problem(data, **change)
-    assert f"{path}, line 2" in read_error(check_audit)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"metadata": "{}"},
-        {"metadata": '{"func_name": "a b"}'},
-        {"metadata": "[" * 100_000},
-        {"public_test_cases": json.dumps([build_test("1", "five", "functional")])},
-    ],
-)
-def test_reports_uncallable_function(change, data, read_error):
-    path = data / "livecodebench" / "test.jsonl"
-    write_lines(path, [{**build_livecodebench_record(5, "2025-03-01"), **change}])
-    assert f"{path}, line 1" in read_error(check_audit)
-
-
-def test_reports_bad_contest_date(data, read_error):
-    path = replace_audit_problem(data, contest_date="soon")
-    assert f"{path}, line 2: contest_date" in read_error(load_task, "gapft_livecodebench")
-
-
-def test_rejects_empty_folder_and_empty_split(data, read_error):
-    splits = livecodebench.load("local", audit_from="2030-01-01")
-    assert "audit_from" in read_error(lambda: splits["audit"])
-    for path in (data / "livecodebench").iterdir():
-        path.unlink()
-    assert ".jsonl" in read_error(load_task, "gapft_livecodebench")
-
-
 # Judged by lm_eval
 
 
-class ProgramWriter:
-    """Answer with right programs; the audit's function problem is right only every other time."""
+def write_programs() -> Callable[[str], str]:
+    """Return a model: the audit's function problem is answered rightly only every other time."""
+    turns = itertools.count(1)
 
-    def __init__(self):
-        self.asked = 0
-
-    def __call__(self, requests, **_):
-        return [self.answer(request.args[0]) for request in requests]
-
-    def answer(self, prompt: str) -> str:
-        self.asked += 1
+    def answer(prompt: str) -> str:
+        turn = next(turns)
         number = prompt.partition("number by ")[2].partition(".")[0]
         if "standard input" in prompt:
-            program = f"print(int(input()) * {number})"
-        else:
-            factor = number if self.asked % 2 else 0
-            program = f"class Solution:\n    def scale(self, n):\n        return n * {factor}"
-        return f"```python\n{program}\n```"
+            return f"```python\nprint(int(input()) * {number})\n```"
+        factor = number if turn % 2 else 0
+        return f"```python\nclass Solution:\n    def scale(self, n): return n * {factor}\n```"
+
+    return answer
 
 
 @pytest.mark.parametrize(
@@ -222,25 +139,13 @@ class ProgramWriter:
     [
         ("gapft_livecodebench", {"pass@1": 0.5}),
         ("gapft_livecodebench_passk", {"pass@1": 0.75, "pass@2": 0.5 + 0.5 * (1 - 28 / 120)}),
-        ("gapft_livecodebench_pool", {"pass@1": 1.0}),
     ],
 )
 def test_lm_eval_scores_programs_in_sandbox(name, expected, data):
-    from lm_eval import simple_evaluate
-    from lm_eval.api.model import LM
-    from lm_eval.tasks import TaskManager
-
-    class Model(LM):
-        generate_until = staticmethod(ProgramWriter())
-        loglikelihood = loglikelihood_rolling = None
-
     manager = TaskManager(include_defaults=False, include_path=[str(tasks_path())])
     results = simple_evaluate(
-        model=Model(), tasks=[name], task_manager=manager, bootstrap_iters=0, log_samples=True
+        CannedModel(write_programs()), tasks=[name], task_manager=manager, bootstrap_iters=0
     )
-    metrics = next(iter(results["results"].values()))
-    for metric, value in expected.items():
-        (score,) = [v for k, v in metrics.items() if k.split(",")[0] == metric]
-        assert score == pytest.approx(value)
-    (errors,) = [v for k, v in metrics.items() if k.split(",")[0] == "verifier_errors"]
-    assert errors == 0
+    metrics = {key.split(",")[0]: v for key, v in results["results"][name].items()}
+    assert {metric: metrics[metric] for metric in expected} == pytest.approx(expected)
+    assert metrics["verifier_errors"] == 0

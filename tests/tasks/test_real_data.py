@@ -1,8 +1,6 @@
 """The real files of benchmarks; tests are skipped if GAPFT_DATA_DIR does not have them."""
 
-import os
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -10,46 +8,19 @@ from gapft_harness.core.identities import is_repeat
 from gapft_harness.lm_eval_bridge.benchmarks import logiqa
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.task_file.documents import read_documents
-
-
-def find_real_files(*names: str) -> list[Path]:
-    """Return the paths of real files; skip the test if one is missing."""
-    root = os.environ.get("GAPFT_DATA_DIR")
-    if not root:
-        pytest.skip("GAPFT_DATA_DIR is not set: not verified on the real files")
-    paths = [Path(root) / name for name in names]
-    for path in paths:
-        if not path.is_file():
-            pytest.skip(f"{path.name} is not in GAPFT_DATA_DIR: not verified on the real file")
-    return paths
+from gapft_harness.verification.boxes import last_box
+from tests.real_data import find_real_file
 
 
 def test_logiqa_matches_paper_counts():
-    find_real_files("logiqa2/train.txt", "logiqa2/test.txt")
+    for name in ("train", "test"):
+        find_real_file(f"logiqa2/{name}.txt")
     splits = logiqa.load(revision="the local files")
     assert [splits.read(name).unpublished for name in ("pool", "audit", "test")] == [""] * 3
 
 
-def test_splits_real_logiqa_validation_file(tmp_path, monkeypatch):
-    (dev,) = find_real_files("logiqa2/dev.txt")
-    lines = dev.read_text(encoding="utf-8").split("\n")
-    lines = [line for line in lines if line.strip()]
-    (tmp_path / "logiqa2").mkdir()
-    # The two parts share 100 lines, which must be dropped from both.
-    for name, part in (("train.txt", lines[:900]), ("test.txt", lines[800:])):
-        (tmp_path / "logiqa2" / name).write_text("\n".join(part), encoding="utf-8")
-    monkeypatch.setenv("GAPFT_DATA_DIR", str(tmp_path))
-    task = load_task("gapft_logiqa")
-    pool, audit = task.read_pool(), task.read_audit()
-    assert not {p.prompt for p in pool} & {p.prompt for p in audit}
-    assert len({p.id for p in pool + audit}) == len(pool) + len(audit)
-    assert len(pool) <= 800
-    assert len(audit) <= len(lines) - 900
-    assert all(p.gold["options"]["ABCD".index(p.gold["answer"])] for p in audit)
-
-
 def test_real_validation_file_has_unique_ids(tmp_path, monkeypatch):
-    (dev,) = find_real_files("logiqa2/dev.txt")
+    dev = find_real_file("logiqa2/dev.txt")
     folder = tmp_path / "logiqa2"
     folder.mkdir()
     shutil.copy(dev, folder / "test.txt")
@@ -62,33 +33,17 @@ def test_real_validation_file_has_unique_ids(tmp_path, monkeypatch):
 
 
 def test_splits_real_math_training_file():
-    (train,) = find_real_files("MATH/train.jsonl")
+    train = find_real_file("MATH/train.jsonl")
     if (train.parent / "test.jsonl").is_file():
         pytest.skip("GAPFT_DATA_DIR has MATH's test split")
     task = load_task("gapft_math")
     assert (len(task.read_pool()), len(task.read_audit())) == (6_898, 600)
-    assert ("MATH train: 2 of 7500 problems dropped (empty gold answer); 7498 kept") in task.dropped
+    assert "MATH train: 2 of 7500 problems dropped (empty gold answer); 7498 kept" in task.dropped
 
 
 def test_last_box_equals_answer_in_real_math():
-    from gapft_harness.verification.boxes import last_box
-
-    (train,) = find_real_files("MATH/train.jsonl")
+    train = find_real_file("MATH/train.jsonl")
     documents = read_documents(train)
     assert len(documents) == 7_500
     wrong = [d for d in documents if (last_box(d["solution"]) or "") != d["answer"]]
     assert not wrong
-
-
-def test_decodes_real_packed_tests():
-    import json
-
-    from gapft_harness.verification.packed_tests import decode_tests
-
-    (path,) = find_real_files("livecodebench/private_test_cases_1873_A.json")
-    record = json.loads(path.read_text(encoding="utf-8"))
-    tests = decode_tests(record["private_test_cases"], "1873_A")
-    assert [test.testtype for test in tests] == ["stdin"] * 4
-    for test in tests:
-        count, *words = test.input.split()
-        assert int(count) == len(words) == len(test.output.split())

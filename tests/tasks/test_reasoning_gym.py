@@ -23,8 +23,6 @@ from gapft_harness.lm_eval_bridge.benchmarks.reasoning_gym import load, share_ou
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.task_file.documents import Document
 from gapft_harness.plugins.verifiers.reasoning_gym import EXTRACTION_RULES, remove_wrapping
-from tests.canned_model import CannedModel
-from tests.kit.command import succeed
 from tests.tasks.benchmark_files import needs_reasoning_gym
 
 pytestmark = needs_reasoning_gym
@@ -129,11 +127,6 @@ def test_problems_do_not_depend_on_hash_seed(tmp_path: Path) -> None:
     assert len(digests) == 1
 
 
-def test_generator_may_get_no_problem() -> None:
-    splits = load({"gcd": {}, "lcm": {"weight": 0.01}}, pool=5, audit=5)
-    assert {row["generator"] for row in list_problems(splits)} == {"gcd"}
-
-
 def test_first_problems_come_from_all_generators() -> None:
     splits = load({"gcd": {}, "lcm": {}}, pool=60, audit=60)
     for name in splits:
@@ -161,46 +154,6 @@ def test_short_yaml_makes_a_task(tmp_path: Path) -> None:
         assert not verifier.verify(["Answer: 0"], [golds[0]])[0].passed
 
 
-def test_few_shot_examples_use_answer_format(tmp_path: Path) -> None:
-    write_task(tmp_path, generators={"gcd": {}}, pool=12, audit=6)
-    with (tmp_path / "sums.yaml").open("a") as file:
-        file.write("num_fewshot: 2\n")
-    task = load_task("sums", [tmp_path])
-    assert task.read_audit()[0].prompt.count(" Answer: ") == 5
-    with load_verifier(task.verifier) as verifier:  # type: ignore[attr-defined]
-        task.check_golds(verifier, "audit")
-
-
-def test_lm_eval_evaluates_task(tmp_path: Path) -> None:
-    from lm_eval import simple_evaluate
-    from lm_eval.tasks import TaskManager
-
-    write_task(tmp_path, generators={"prime_factorization": {}}, pool=2, audit=8)
-    right = {p.prompt: p.gold["answer"] for p in load_task("sums", [tmp_path]).read_audit()}
-    texts = iter(["x", "3 * 11"])
-
-    def answer(prompt: str) -> str:
-        return f"Answer: {next(texts, right[prompt])}"
-
-    done = simple_evaluate(
-        model=CannedModel(answer), tasks=["sums"], log_samples=True, bootstrap_iters=0,
-        task_manager=TaskManager(include_defaults=False, include_path=str(tmp_path)),
-    )  # fmt: skip
-    results = done["results"]["sums"]
-    assert results["pass@1,none"] == 6 / 8
-    assert results["verifier_errors,none"] == 2  # its scorer raises on what is no factorization
-
-
-@pytest.mark.thorough
-def test_records_package_version(tmp_path: Path) -> None:
-    write_task(tmp_path, generators={"gcd": {}}, pool=3, audit=3)
-    succeed(
-        "gap", "sums", "--model", "dummy", "--k", "2", "--include-path", tmp_path,
-        "--out", tmp_path / "gap",
-    )  # fmt: skip
-    assert '"reasoning-gym": "0.1' in (tmp_path / "gap/run.json").read_text()
-
-
 def test_word_problem_examples_pass() -> None:
     task = load_task("gapft_rg_word_problems")
     problem = task.read_audit()[0]
@@ -219,19 +172,11 @@ def test_word_problem_examples_pass() -> None:
         ({"generators": {"lmc": {}}}, ("generators.lmc",)),
         ({"generators": {"lcm": {"max_vale": 9}}}, ("generators.lcm", "'max_vale'")),
         ({"generators": {"lcm": {"max_value": 0}}}, ("generators.lcm", "max_value")),
-        ({"generators": {"gsm_symbolic": {"difficulty": 2}}}, ("difficulty",)),
-        ({"generators": {"lcm": {"max_value": "nine"}}}, ("generators.lcm", "TypeError")),
         ({"generators": {"lcm": {"weight": 0}}}, ("generators.lcm.weight",)),
-        ({"generators": {"lcm": {"weight": True}}}, ("generators.lcm.weight",)),
-        ({"generators": {"lcm": {"seed": 1}}}, ("generators.lcm", "'seed'")),
-        ({"generators": {"lcm": {"size": 1}}}, ("generators.lcm", "'size'")),
-        ({"generators": {"lcm": 3}}, ("generators.lcm", "3")),
         ({"generators": ["lcm"]}, ("generators", "['lcm']")),
         ({"generators": {}}, ("generators", "{}")),
         ({"generators": {"graph_color": {}}}, ("graph_color",)),
-        ({"generators": {"arc_agi": {}}}, ("arc_agi",)),
         ({"pool": 0}, ("pool", "0")),
-        ({"audit": "many"}, ("audit", "'many'")),
         ({"seed": -1}, ("seed", "-1")),
         ({"pools": 3}, ("'pools'",)),
         (
@@ -276,10 +221,8 @@ LCM = {"generator": "lcm", "settings": {}, "question": "?", "answer": "12", "met
     ("rule", "response", "answer"),
     [
         ("marked", "Answer: 12", "12"),
-        ("marked", "12", "12"),
         ("marked", "Answer: 12.", "12"),
         ("marked", "**Answer:** 12", "12"),
-        ("marked", "**Answer: 12**", "12"),
         ("marked", "Final answer: `12`", "12"),
         ("marked", "The answer is: $12$", "12"),
         ("marked", "ANSWER:\n12\nAs 12 = 3 * 4.", "12"),
@@ -288,22 +231,13 @@ LCM = {"generator": "lcm", "settings": {}, "question": "?", "answer": "12", "met
         ("marked", "Answer: \\boxed{12}", "12"),
         ("marked", "It is 12.\nYes.", ""),
         ("marked", "answers: 12\nor 13", ""),
-        ("marked", "", ""),
         ("rest", "Answer:\n1 2\n3 4", "1 2\n3 4"),
-        ("rest", "12", ""),
         ("boxed", "Answer: 7, \\boxed{12}", "12"),
-        ("boxed", "Answer: 12", ""),
         ("whole", " 12\n", "12"),
     ],
 )
 def test_extracts_answer(rule: str, response: str, answer: str) -> None:
     assert remove_wrapping(EXTRACTION_RULES[rule](response), "12") == answer
-
-
-def test_keeps_marks_of_recorded_answer() -> None:
-    assert remove_wrapping("$\\frac{1}{2}$", "$\\frac{1}{2}$") == "$\\frac{1}{2}$"
-    assert remove_wrapping("**It rained.**", "It rained.") == "It rained."
-    assert remove_wrapping("*", "12") == "*"
 
 
 def judge_response(response: str, gold: Any = LCM, **params: Any) -> Verdict:
@@ -337,25 +271,3 @@ def test_slow_scorer_times_out() -> None:
     }  # fmt: skip
     assert judge_response("Answer: x**2/2 + C", integral).passed
     assert judge_response("Answer: x**2/2 + C", integral, timeout_s=1e-4).status == "timeout"
-
-
-@pytest.mark.parametrize(
-    ("params", "expected"),
-    [
-        ({"extract": "markd"}, "'marked'"),
-        ({"pass_at": 0}, "pass_at"),
-        ({"pass_at": 2}, "pass_at"),
-        ({"timeout_s": True}, "timeout_s"),
-    ],
-)
-def test_rejects_invalid_parameters(params: dict[str, Any], expected: str) -> None:
-    with pytest.raises(UserError, match=expected):
-        load_verifier("reasoning_gym", **params)
-
-
-def test_rejects_gold_of_other_task() -> None:
-    verifier = load_verifier("reasoning_gym")
-    assert "object" in verifier.find_gold_fault("12")
-    assert "'metadata'" in verifier.find_gold_fault({**LCM, "metadata": "none"})
-    assert verifier.find_gold_fault({**LCM, "answer": " "})
-    assert verifier.find_gold_fault(LCM) == ""

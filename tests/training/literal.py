@@ -58,6 +58,8 @@ def run_literal_training(
             ).view(len(rows), -1)
             if settings.normalization == "token_mean":
                 loss = losses.sum() / supervised
+            elif settings.normalization == "token_sum":
+                loss = losses.sum()
             else:
                 supervised_counts = torch.tensor([float(member.supervised) for member in batch])
                 loss = (losses.sum(dim=1) / supervised_counts).sum() / len(members)

@@ -219,6 +219,7 @@ REFUSED = [
         ["conditions=[gapft,uniform]"],
         "no condition besides the reference is trained by grpo",
     ),
+    ("controls/online", ["training.grpo.loss=grpo"], "mask_flat has no effect with loss: grpo"),
 ]
 
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 from pydantic import ValidationError
 from transformers import AutoModelForCausalLM
-from transformers.models.llama import modeling_llama
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.recipe.sections import Training
-from gapft_harness.training import kernels as module
-from gapft_harness.training.kernels import check_kernels, use_kernels
 from gapft_harness.training.model import (
     LoraLinear,
     _apply_dropout,
@@ -25,7 +20,6 @@ from gapft_harness.training.model import (
 )
 from tests.kit.tiny_models import write_byte_llama
 
-CUDA = torch.device("cuda")
 FUSED = Training(kernels="fused")
 
 
@@ -34,43 +28,9 @@ def base_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_byte_llama(tmp_path_factory.mktemp("base") / "model")
 
 
-def test_rejects_model_unknown_to_liger(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkey_patch = SimpleNamespace(MODEL_TYPE_TO_APPLY_LIGER_FN={"llama": None})
-    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: monkey_patch)
-    for name in ("liger_kernel", "liger_kernel.transformers"):
-        monkeypatch.setitem(sys.modules, name, SimpleNamespace())
-    monkeypatch.setitem(sys.modules, "liger_kernel.transformers.monkey_patch", monkey_patch)
-    check_kernels(FUSED, "llama", CUDA)
-    with pytest.raises(UserError, match="Liger has no kernels for models of type opt"):
-        check_kernels(FUSED, "opt", CUDA)
-
-
 def test_fused_kernels_require_16_bit_base() -> None:
     with pytest.raises(ValidationError, match="kernels: fused needs"):
         Training(kernels="fused", dtype="float32")
-
-
-def test_restores_kernels_after_training(
-    base_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = AutoModelForCausalLM.from_pretrained(base_folder)
-    rotary = modeling_llama.apply_rotary_pos_emb
-
-    def apply_liger(model: object, **options: bool) -> None:
-        assert not any(options.values())
-        monkeypatch.setattr(modeling_llama, "apply_rotary_pos_emb", None)
-
-    fake = SimpleNamespace(_apply_liger_kernel_to_instance=apply_liger)
-    monkeypatch.setitem(sys.modules, "liger_kernel", SimpleNamespace())
-    monkeypatch.setitem(sys.modules, "liger_kernel.transformers", fake)
-    enabled = torch.backends.cuda.cudnn_sdp_enabled()
-    with use_kernels(FUSED, model):
-        assert modeling_llama.apply_rotary_pos_emb is None
-        assert not torch.backends.cuda.cudnn_sdp_enabled()
-    assert modeling_llama.apply_rotary_pos_emb is rotary
-    assert torch.backends.cuda.cudnn_sdp_enabled() == enabled
 
 
 def test_fused_layers_match_peft_and_are_removed(base_folder: Path) -> None:

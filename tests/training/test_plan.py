@@ -1,15 +1,20 @@
-"""The plan and the budget: exact properties."""
+"""The plan of a training: steps, budget, learning rates, and prompts of an online arm."""
 
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.recipe.sections import Training
+from gapft_harness.recipe.sections import Grpo, Training
+from gapft_harness.training.groups import is_flat, plan_prompts
+from gapft_harness.training.ledger import compute_learning_rate
+from gapft_harness.training.passes import cut_step
 from gapft_harness.training.plan import budget, build_sequences, plan_steps
 from tests.training.examples import example, settings
 
@@ -83,22 +88,6 @@ def test_update_groups_divide_exposures_evenly(
     ]
 
 
-@given(st.data(), SLOTS, SHAPES | GROUPED, st.integers(0, 99))
-def test_input_order_does_not_matter(
-    data: st.DataObject, slots: list[str], chosen: Training, seed: int
-) -> None:
-    shuffled = data.draw(st.permutations(slots))
-    chosen = limit_update_groups(chosen, len(slots))
-    assert plan_steps(shuffled, chosen, seed) == plan_steps(slots, chosen, seed)
-
-
-@given(SLOTS, SHAPES, st.integers(0, 99))
-def test_added_slot_keeps_order_of_others(slots: list[str], chosen: Training, seed: int) -> None:
-    flat = [slot for step in plan_steps(slots, chosen, seed) for slot in step]
-    more = [slot for step in plan_steps([*slots, "another one"], chosen, seed) for slot in step]
-    assert [slot for slot in more if slot != "another one"] == flat
-
-
 def test_repetitions_are_shuffled_as_one_list() -> None:
     """Of every n consecutive exposures of R·n, some slots appear twice and others never.
 
@@ -146,19 +135,6 @@ def test_budget_equals_plan_totals(
     assert all(m.tokens <= chosen.max_length for m in members)
 
 
-@given(st.lists(st.text(alphabet="a~2", min_size=1, max_size=4), min_size=1, max_size=12))
-def test_slots_are_distinct_and_order_independent(ids: list[str]) -> None:
-    chosen = [example(name, index=i) for i, name in enumerate(ids)]
-    slots = [s.slot for s in build_sequences(chosen, settings())]
-    assert len(set(slots)) == len(ids)
-    assert [s.slot for s in build_sequences(chosen[::-1], settings())] == slots[::-1]
-
-
-def test_rejects_too_long_example() -> None:
-    with pytest.raises(UserError, match=r"problem long: .* have 21 tokens.* is 20; raise.*or set"):
-        build_sequences([example("ok"), example("long", 10, 10)], settings(max_length=20))
-
-
 def test_truncation_drops_end_token() -> None:
     chosen = settings(max_length=20, too_long="truncate")
     long, cut, fits = (
@@ -173,3 +149,67 @@ def test_truncation_drops_end_token() -> None:
         (20, True, False),
     ]
     assert sequences[0].target_ids == long.response_ids[:10]
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=24), st.integers(1, 5), st.booleans())
+def test_forward_passes_hold_their_limit(
+    lengths: list[int], micro_batch: int, padding_free: bool
+) -> None:
+    chosen = Training(
+        micro_batch=micro_batch, padding_free=padding_free, max_length=100, max_tokens=100
+    )
+    sequences = build_sequences([example(f"p{i}", 1, n) for i, n in enumerate(lengths)], chosen)
+    passes = cut_step(sequences, [1.0] * len(sequences), chosen)
+    assert Counter(m.sequence.slot for part in passes for m in part) == Counter(
+        sequence.slot for sequence in sequences
+    )
+    for part in passes:
+        tokens = sum(member.sequence.tokens for member in part)
+        assert tokens <= 100 if padding_free else len(part) <= micro_batch
+
+
+# Learning rates
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
+@pytest.mark.parametrize(("warmup", "steps"), [(0, 1), (0, 7), (3, 10), (5, 5), (9, 4)])
+def test_learning_rates_match_transformers(schedule: str, warmup: int, steps: int) -> None:
+    from transformers import get_scheduler
+
+    name = "constant_with_warmup" if schedule == "constant" else schedule
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.3)
+    scheduler = get_scheduler(name, optimizer, num_warmup_steps=warmup, num_training_steps=steps)
+    chosen = settings(learning_rate=0.3, schedule=schedule, warmup_steps=warmup)
+    for number in range(1, steps + 1):
+        expected = scheduler.get_last_lr()[0]
+        assert compute_learning_rate(chosen, number, steps) == pytest.approx(expected, abs=1e-15)
+        optimizer.step()
+        scheduler.step()
+
+
+# Online arms
+
+
+def test_flatness_ignores_rounding_of_mean() -> None:
+    tenths = [0.1, 0.1, 0.1]
+    assert sum(tenths) / 3 != 0.1
+    assert is_flat(tenths)
+    assert not is_flat([1.0, 1.0, 1.0 - 2**-53])
+
+
+IDS = st.lists(st.text(min_size=1, max_size=3), min_size=1, max_size=12, unique=True)
+
+
+@given(IDS, st.integers(1, 20), st.integers(1, 5), st.randoms())
+def test_prompts_repeat_only_after_full_pass(
+    ids: list[str], updates: int, prompts: int, shuffler: Any
+) -> None:
+    settings = Grpo(prompts_per_update=prompts)
+    plan = plan_prompts(ids, updates, settings, 13)
+    assert len(plan) == updates * prompts
+    for start in range(0, len(plan), len(ids)):
+        one_pass = plan[start : start + len(ids)]
+        assert len(set(one_pass)) == len(one_pass)
+    shuffled = list(ids)
+    shuffler.shuffle(shuffled)
+    assert plan_prompts(shuffled, updates, settings, 13) == plan

@@ -55,21 +55,30 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("key", FAULTS)
-def test_rejects_fault_before_generating(tmp_path: Path, key: str) -> None:
-    write_letters_recipe(tmp_path)
-    changes = FAULTS[key](tmp_path)
-    path = tmp_path / "recipe.yaml"
+def write_faulty_recipe(folder: Path, key: str) -> list[str]:
+    """Write a recipe with a fault; return the command that uses it."""
+    write_letters_recipe(folder)
+    changes = FAULTS[key](folder)
+    path = folder / "recipe.yaml"
     content = yaml.safe_load(path.read_text())
     for section, values in changes.items():
         content[section] |= values
     path.write_text(yaml.safe_dump(content))
-    command = ["run", "recipe.yaml", "--include-path", "tasks", "--plugin", "plugin.py"]
-    dry = gapft(*command, "--dry-run", cwd=tmp_path).stdout
-    assert key in dry.partition("# missing here")[2]
+    return ["run", "recipe.yaml", "--include-path", "tasks", "--plugin", "plugin.py"]
+
+
+@pytest.mark.parametrize("key", FAULTS)
+def test_rejects_fault_before_generating(tmp_path: Path, key: str) -> None:
+    command = write_faulty_recipe(tmp_path, key)
     refused = gapft(*command, "--run-dir", "run", cwd=tmp_path)
     assert refused.returncode == 2, refused.stderr
     assert key in refused.stderr
     assert "Traceback" not in refused.stderr
     assert not list(tmp_path.glob("run/**/*.jsonl"))
     assert not list(tmp_path.glob("run/**/*.parquet"))
+
+
+def test_dry_run_lists_fault(tmp_path: Path) -> None:
+    command = write_faulty_recipe(tmp_path, "###END###")
+    dry = gapft(*command, "--dry-run", cwd=tmp_path).stdout
+    assert "###END###" in dry.partition("# missing here")[2]

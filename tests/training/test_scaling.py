@@ -9,19 +9,13 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import GREEDY, Adapter, Arm, Decoding
 from gapft_harness.core.weights import weights_hash
-from gapft_harness.hooks.protocols import SamplerSettings
-from gapft_harness.plugins.samplers.lm_eval_models import hf
 from gapft_harness.training.adapter import scale_adapter
-from tests.asking import generate_all, make_request
 from tests.kit.tiny_models import write_byte_adapter, write_byte_llama
 
-PROMPTS = ("one", "another prompt", "and a third one?")
 FACTS = {"condition": "gapft", "seed": 13, "scale": 0.5, "tolerance": 0.1}
 
 
@@ -40,32 +34,6 @@ def load_model(model: Path, folder: Path | None) -> Any:
     return (base if folder is None else PeftModel.from_pretrained(base, folder)).eval()
 
 
-def generate_greedy(model: Path, folder: Path | None) -> list[str]:
-    """Generate greedy responses with the hf sampler."""
-    args = {"pretrained": str(model), "dtype": "float32", "device": "cpu", "batch_size": 4}
-    settings = SamplerSettings("hf", args, chat_template=False, system_instruction=None, threads=1)
-    sampler = hf(settings, Adapter(Arm("gapft", 13), str(folder)) if folder else None)
-    requests = [make_request(f"p{i}", prompt, (GREEDY,)) for i, prompt in enumerate(PROMPTS)]
-    answers = generate_all(sampler, requests, Decoding(False, 16), 0)
-    sampler.close()
-    return [answer.generations[0].text for answer in answers]
-
-
-def test_scale_0_is_source_and_scale_1_is_adapter(
-    model: Path, adapter: Path, tmp_path: Path
-) -> None:
-    for scale in (0, 1):
-        scale_adapter(adapter, tmp_path / f"{scale}", scale, FACTS)
-    source, trained = generate_greedy(model, None), generate_greedy(model, adapter)
-    assert source != trained, "else this shows nothing"
-    assert generate_greedy(model, tmp_path / "0") == source
-    assert generate_greedy(model, tmp_path / "1") == trained
-    before = load_file(adapter / "adapter_model.safetensors")
-    after = load_file(tmp_path / "1" / "adapter_model.safetensors")
-    assert before.keys() == after.keys()
-    assert all(torch.equal(before[name], after[name]) for name in before)
-
-
 @pytest.mark.parametrize("scale", [0.0, 0.25, 0.5, 0.75, 1.0])
 def test_layer_adds_scaled_update(model: Path, adapter: Path, tmp_path: Path, scale: float) -> None:
     scale_adapter(adapter, tmp_path / "scaled", scale, FACTS)
@@ -82,22 +50,6 @@ def test_layer_adds_scaled_update(model: Path, adapter: Path, tmp_path: Path, sc
         expected = base + scale * (layers["trained"](x) - base)
         torch.testing.assert_close(layers["scaled"](x), expected, rtol=1e-5, atol=1e-6)
         assert (layers["trained"](x) - base).abs().max() > 0.1, "else this shows nothing"
-
-
-def test_lm_eval_loads_scaled_adapter(model: Path, adapter: Path, tmp_path: Path) -> None:
-    """Same as ``lm_eval --model hf --model_args pretrained=MODEL,peft=FOLDER``."""
-    from lm_eval.api.instance import Instance
-    from lm_eval.models.huggingface import HFLM
-
-    scale_adapter(adapter, tmp_path / "scaled", 0.75, FACTS)
-    lm = HFLM(pretrained=str(model), peft=str(tmp_path / "scaled"), dtype="float32", device="cpu")
-    options = {"until": [], "max_gen_toks": 16, "do_sample": False}
-    requests = [
-        Instance("generate_until", {}, (prompt, options), i) for i, prompt in enumerate(PROMPTS)
-    ]
-    assert lm.generate_until(requests, disable_tqdm=True) == generate_greedy(
-        model, tmp_path / "scaled"
-    )
 
 
 def test_same_adapter_gives_same_bytes_and_facts(adapter: Path, tmp_path: Path) -> None:

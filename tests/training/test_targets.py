@@ -5,15 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2MoeConfig
 
-from gapft_harness.core import cpu
-from gapft_harness.core.cpu import describe_slow_dtype
-from gapft_harness.recipe.sections import Training
-from gapft_harness.training.model import build_meta_model
-from gapft_harness.training.targets import find_adapted_modules
 from tests.kit.command import gapft, succeed
 from tests.kit.letters import prepare_letters_run
 from tests.kit.tiny_models import write_byte_llama
@@ -36,34 +30,6 @@ def write_mixture(folder: Path, **changes: Any) -> Path:
     return folder
 
 
-def describe(folder: Path, names: tuple[str, ...]) -> tuple[str, list[str]]:
-    settings = Training.model_validate({"target_modules": names})
-    adapted = find_adapted_modules(build_meta_model({"pretrained": str(folder)}, settings), names)
-    return str(adapted), [*adapted.list_warnings()]
-
-
-def test_counts_modules_by_name_and_layer(tmp_path: Path) -> None:
-    llama = write_byte_llama(tmp_path / "llama", layers=3)
-    names = ("q_proj", "down_proj", "lm_head")
-    line = "q_proj, down_proj: 1 in each of 3 layers; lm_head: 1 outside layers"
-    assert describe(llama, names) == (line, [])
-    mixture = write_mixture(tmp_path / "mixture")
-    line, warnings = describe(mixture, MLP)
-    assert line == "gate_proj, up_proj, down_proj: 1 in each of 2 layers"
-    (warning,) = warnings
-    assert "experts of the mixture stay frozen in 2 of 2 layers" in warning
-
-
-def test_names_layers_that_differ(tmp_path: Path) -> None:
-    """The second of two layers has an MLP without experts."""
-    mixture = write_mixture(tmp_path / "mixture", mlp_only_layers=[1])
-    (warning,) = describe(mixture, ("gate_proj", "q_proj"))[1]
-    assert "experts of the mixture stay frozen in 1 of 2 layers" in warning
-    (differing, frozen) = describe(mixture, ("shared_expert_gate", "q_proj"))[1]
-    assert "shared_expert_gate is not the same in all 2 layers: 1 in layers 0" in differing
-    assert "stay frozen" in frozen
-
-
 def test_run_and_dry_run_say_it(tmp_path: Path) -> None:
     prepare_letters_run(tmp_path)
     write_mixture(tmp_path / "mixture")
@@ -81,16 +47,3 @@ def test_run_and_dry_run_say_it(tmp_path: Path) -> None:
     assert line in said
     assert "warning: training.target_modules: the experts of the mixture stay frozen" in said
     assert "nothing is searched yet" in said
-
-
-@pytest.mark.parametrize(
-    ("flags", "is_slow"), [("fpu avx512f amx_bf16", False), ("fpu avx2", True)]
-)
-def test_names_cpus_without_bfloat16(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: str, is_slow: bool
-) -> None:
-    (tmp_path / "cpuinfo").write_text(f"processor : 0\nflags : {flags}\n")
-    monkeypatch.setattr(cpu, "_CPU_INFO", tmp_path / "cpuinfo")
-    assert ("float32" in describe_slow_dtype("cpu", "torch.bfloat16", "float32")) is is_slow
-    assert describe_slow_dtype("cuda", "torch.bfloat16", "") == ""
-    assert describe_slow_dtype("cpu", "torch.float32", "") == ""
