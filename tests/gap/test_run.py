@@ -13,7 +13,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from gapft_harness.analysis.power import find_detectable_effect
-from gapft_harness.analysis.redistribution import NO_ANSWER
 from gapft_harness.cli.main import app
 from gapft_harness.gap.page import build_run_page
 from gapft_harness.gap.prospects import Advice, advise
@@ -170,32 +169,6 @@ def test_nothing_to_train_on() -> None:
     assert get_advice(run).answer == "worth training"
     none = build_run(pool=build_split([0] * 40, np.zeros((40, 8))), audit=run.splits["audit"])
     assert get_advice(none).answer == "too small a gain"
-
-
-def test_intervals_have_a_width_without_variation() -> None:
-    for share in (0, 1):
-        findings = compute_search(build_split([share] * 12, np.full((12, 8), share)))
-        estimates = [
-            *(findings.greedy, *findings.pass_at, *findings.gains, *findings.shares.values())
-        ]
-        assert all(estimate.high > estimate.low for estimate in estimates)
-    assert compute_search(build_split([0] * 12, np.zeros((12, 2)))).greedy.high == pytest.approx(
-        0.2425, abs=1e-4
-    )
-
-
-def test_votes_need_answers_of_all_samples() -> None:
-    split = draw_split(60, 0.6, 1)
-    answers = np.where(split.passed, 0, 1 + np.arange(8))
-    voted = replace(split, answers=answers)
-    page = build_page(build_run(audit=voted))
-    rates = {row["label"]: row["rate"] for row in page.list_results()["curve"]}
-    assert rates["maj@8"] < rates["Pass@8"]
-    assert "maj@8" in page.to_markdown()
-    for silent in (split, replace(split, answers=np.full_like(answers, NO_ANSWER))):
-        page = build_page(build_run(audit=silent))
-        assert "maj@8" not in page.to_markdown()
-        assert "no answer was extracted" in page.to_json()
 
 
 def test_no_advice_without_audit() -> None:

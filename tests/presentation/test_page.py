@@ -17,13 +17,11 @@ from gapft_harness.analysis.estimate import Estimate
 from gapft_harness.presentation.content import (
     Column,
     Figure,
-    Row,
     Section,
     Table,
-    add_hidden,
     format_value,
 )
-from gapft_harness.presentation.figures import flows, forest, lines
+from gapft_harness.presentation.figures import forest, lines
 from gapft_harness.presentation.page import Page, link_problem
 
 GAIN = Estimate(Fraction(23, 1000), 0.004, 0.044)
@@ -124,17 +122,6 @@ def test_figures_are_reproducible_and_name_their_lines() -> None:
     assert drawings[0].startswith("<?xml")
 
 
-def test_other_keys_of_rows_become_columns_of_files() -> None:
-    rows: list[Row] = [{"a": 1, "b": 2}, {"a": 3, "c": Estimate(0.5, 0.4, 0.6)}]
-    table = Table("t", add_hidden([Column("a", "A")], rows), rows)
-    assert [column.key for column in table.titled] == ["a"]
-    empty = {"c_low": None, "c_high": None}
-    assert table.list_entries() == [
-        {"a": 1, "b": 2, "c": None, **empty},
-        {"a": 3, "b": None, "c": 0.5, "c_low": 0.4, "c_high": 0.6},
-    ]
-
-
 def test_problems_link_to_their_page_where_there_is_one() -> None:
     odd = "a&b=c#d %41</a><b>x</b>\"'\u202e"
     table = Table("cases", [Column("id", "problem", "problem")], [{"id": odd}])
@@ -145,9 +132,3 @@ def test_problems_link_to_their_page_where_there_is_one() -> None:
     assert unquote(fragment) == odd.replace("\u202e", "<U+202E>")
     assert "b" not in Reader(html).tags
     assert "href" not in replace(page, explorer="").to_html()
-
-
-def test_flows_are_drawn_once_for_each_state() -> None:
-    rows = {"G": [0.4, 0, 0.1, 0], "S": [0, 0.3, 0, 0.2]}
-    assert flows(rows) == flows(rows)
-    assert flows(rows) != flows({**rows, "S": [0, 0.2, 0, 0.3]})
