@@ -144,33 +144,3 @@ def test_documented_commands_judge_real_logs(
     (options,) = (logs / "before").rglob("samples_two_options_2*.jsonl")
     with pytest.raises(UserError):
         judge(options, Rule("math"))
-
-
-def test_metric_option_overrides_verdicts(tmp_path: Path) -> None:
-    rows = build_rows([["B"], ["B"]], exact_match=0, verdicts=[{"status": "pass", "reason": ""}])
-    log = write_log(tmp_path / "log", rows=rows)
-    assert read_values(judge(log, STRICT)) == [(1, 1), (1, 1)]
-    assert read_values(judge(log, STRICT, metric="exact_match")) == [(0, 1), (0, 1)]
-
-
-def test_task_metric_reads_a_folder_of_tasks(tmp_path: Path) -> None:
-    folder = tmp_path / "tasks"
-    folder.mkdir()
-    data = folder / "test.jsonl"
-    data.write_text('{"question": "6 * 7?", "answer": "42"}\n')
-    (folder / "mine.yaml").write_text(
-        "task: mine\ndataset_path: json\n"
-        f"dataset_kwargs: {{data_files: {{test: {data}}}}}\n"
-        "test_split: test\noutput_type: generate_until\n"
-        'doc_to_text: "{{question}}"\ndoc_to_target: "{{answer}}"\n'
-        "metric_list: [{metric: exact_match}]\n"
-    )
-    rows = [
-        row(i, 0, doc={"question": f"{i}?", "answer": "42"}, resps=[[text]])
-        for i, text in enumerate(("42", "7"))
-    ]
-    log = write_log(tmp_path / "logs", rows=rows, task="mine")
-    rule = f"task_metric:task=mine,include_path={folder}"
-    done = run_compare(log, "--verifier", rule)
-    assert done.exit_code == 0, (done.output, done.exception)
-    assert "50.0%" in done.output
