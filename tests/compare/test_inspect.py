@@ -127,7 +127,7 @@ def _rewrite_header(log: Path, copy: Path, change: Any) -> None:
             target.writestr(name, content)
 
 
-def write_scored_log(folder: Path, kind: str, right: str, log_format: str = "eval") -> str:
+def write_scored_log(folder: Path, kind: str, right: str) -> str:
     """Write a log of the sums with our own scorer; the fourth sample has a fault of this kind."""
     inspect = pytest.importorskip("inspect_ai")
     from inspect_ai.dataset import Sample
@@ -154,8 +154,6 @@ def write_scored_log(folder: Path, kind: str, right: str, log_format: str = "eva
         async def score(state: Any, target: Any) -> Any:
             if kind == "nan" and int(state.sample_id) == 4:
                 return Score(value=float("nan"))
-            if kind == "none" and int(state.sample_id) == 4:
-                return None
             return Score(value=CORRECT if state.output.completion == target.text else INCORRECT)
 
         return score
@@ -177,12 +175,11 @@ def write_scored_log(folder: Path, kind: str, right: str, log_format: str = "eva
     )
     inspect.eval(
         task, model="mockllm/model", log_dir=str(folder), fail_on_error=False, display="none",
-        log_format=log_format,
     )  # fmt: skip
     return str(folder)
 
 
-@pytest.mark.parametrize("kind", ["nan", "none", "error"])
+@pytest.mark.parametrize("kind", ["nan", "error"])
 def test_names_samples_without_score(kind: str, tmp_path: Path) -> None:
     before, after = (
         write_scored_log(tmp_path / "b", kind, BEFORE),
@@ -213,10 +210,3 @@ def test_reads_score_entries_as_metrics(metric: str | None, tmp_path: Path) -> N
         [*read_responses(log, LogResponses(), False)]
     rows = read_responses(log, LogResponses(metric="correct"), False)
     assert [row.passed for row in rows] == [d == "1" for d in BEFORE]
-
-
-def test_finds_json_logs(tmp_path: Path) -> None:
-    folder = write_scored_log(tmp_path / "b", "whole", BEFORE, "json")
-    (tmp_path / "b" / "notes.json").write_text("{}")
-    (paired,) = compare(folder, [folder], CompareChoice()).findings.models.values()
-    assert paired.before == 0.5

@@ -119,7 +119,7 @@ def test_gold_option_names_a_field(tmp_path: Path) -> None:
 
 
 def test_documented_commands_judge_real_logs(
-    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = (ROOT / "docs" / "comparing.md").read_text()
     blocks = re.findall(r"```bash\n(.*?)```", page, flags=re.DOTALL)
@@ -127,20 +127,15 @@ def test_documented_commands_judge_real_logs(
     assert len(commands) == 3
     monkeypatch.chdir(tmp_path)
     for side in ("before", "after"):
-        (tmp_path / side).symlink_to(logs / side)
+        (tmp_path / side).symlink_to(ROOT / "gapft_harness/demo/logs" / side)
     own = (ROOT / "docs" / "verifiers.md").read_text()
     (plugin,) = re.findall(r"```python title=exact.py\n(.*?)```", own, flags=re.DOTALL)
     (tmp_path / "exact.py").write_text(plugin)
     for command in commands:
         done = run_compare(*shlex.split(command)[2:])
         assert done.exit_code == 0, (command, done.output)
-    (log,) = (logs / "before").rglob("samples_gapft_demo_2*.jsonl")
+    (log,) = (tmp_path / "before").glob("samples_*.jsonl")
     rows = [json.loads(line) for line in log.read_text().splitlines()]
     same = judge(log, Rule("boxed_math"))  # the task's own verifier
     assert read_values(same) == [(line["pass@1"], line["pass@1"]) for line in rows]
     assert all(now >= before for before, now in read_values(judge(log, Rule("math"))))
-    (several,) = (logs / "before").rglob("samples_gapft_demo_passk_2*.jsonl")
-    assert all(now == before for before, now in read_values(judge(several, Rule("boxed_math"))))
-    (options,) = (logs / "before").rglob("samples_two_options_2*.jsonl")
-    with pytest.raises(UserError):
-        judge(options, Rule("math"))
