@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,9 +20,7 @@ from gapft_harness.gap.searched import SearchedRun
 from gapft_harness.outcomes.searches import Endings, SearchFindings, compute_search
 from gapft_harness.outcomes.verdicts import Verdicts
 from gapft_harness.presentation.page import Page
-from tests.kit.command import succeed
-from tests.kit.letters import prepare_letters_run
-from tests.kit.records import change_run, read_records
+from tests.kit.runs import BaseRun
 
 RECIPE = {"search": {}, "seeds": [13, 21, 73]}
 
@@ -35,41 +33,22 @@ def build_run(**splits: Verdicts) -> SearchedRun:
     return SearchedRun("letters", "contains", splits, RECIPE)
 
 
-def draw_split(problems: int, share: float, seed: int = 0, k: int = 8) -> Verdicts:
-    """Draw problems whose greedy decode fails; samples of a ``share`` of them may pass."""
-    rng = np.random.default_rng(seed)
-    p = np.where(rng.random(problems) < share, rng.beta(2, 3, problems), 0.0)
-    return build_split(np.zeros(problems), rng.random((problems, k)) < p[:, None])
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of the real command, with its report."""
-    folder = tmp_path_factory.mktemp("run")
-    command = prepare_letters_run(folder)
-    pool = folder / "tasks/pool.jsonl"
-    pool.write_text("".join(pool.read_text().splitlines(keepends=True)[:24]))  # a small pool
-    succeed(*command, "run", "--seed", 13, "--condition", "gapft", cwd=folder)
-    return folder / "run"
-
-
 @pytest.fixture
-def run(finished: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(finished, tmp_path / "run"))
+def run(run_at: Callable[..., BaseRun]) -> Path:
+    """A copy of a finished run of the real command, with its report."""
+    return run_at("reported").path
 
 
 def run_gap(*arguments: object) -> Result:
     return CliRunner().invoke(app, ["gap", *map(str, arguments)])
 
 
-def test_gap_matches_report_and_leaves_run_unchanged(
-    finished: Path, run: Path, tmp_path: Path
-) -> None:
+def test_gap_matches_report_and_leaves_run_unchanged(run: Path, tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     done = run_gap(run, "--out", tmp_path / "out")
     assert done.exit_code == 0, done.output
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
-    report = json.loads((finished / "report/results.json").read_text())
+    report = json.loads((run / "report/results.json").read_text())
     results = json.loads((tmp_path / "out/results.json").read_text())
     for split in ("pool", "audit"):
         states = {
@@ -86,20 +65,13 @@ def test_gap_matches_report_and_leaves_run_unchanged(
     rates = [row["rate"] for row in results["curve"] if row["view"] == "audit"]
     assert [row["rate"] for row in report["curve"]] == rates
     assert any(row["note"].startswith("maj@K is not shown") for row in results["notes"])
-    assert "maj@K is not shown" in (finished / "report/index.md").read_text()
-    assert any(warning.startswith("pool: 24 problems") for warning in results["warnings"])
+    assert "maj@K is not shown" in (run / "report/index.md").read_text()
     for page in ("gap.html", "gap.md"):
         assert "Pass@4" in (tmp_path / "out" / page).read_text()
 
 
-def test_needs_only_finished_search(run: Path) -> None:
-    searched = ("pool", "audit", "calibration")
-    kept = {name: record for name, record in read_records(run).items() if name in searched}
-    change_run(run, lambda content: content.update(outputs=kept, stages={}))
-    for name in ("selections", "adapters", "decisions", "scaled", "report"):
-        shutil.rmtree(run / name, ignore_errors=True)
-    (run / "states/pool.parquet").unlink()
-    done = run_gap(run)
+def test_needs_only_finished_search(run_at: Callable[..., BaseRun]) -> None:
+    done = run_gap(run_at("searched").path)
     assert done.exit_code == 0, done.output
 
 
@@ -173,7 +145,7 @@ def test_nothing_to_train_on() -> None:
 
 def test_no_advice_without_audit() -> None:
     """The pool's size does not replace the audit's: 2,000 items show more than 300."""
-    alone = build_run(pool=draw_split(2000, 0.1))
+    alone = build_run(pool=build_case(2000, 200, 0).splits["audit"])
     assert get_advice(alone).answer == "no advice"
     assert "No audit was searched" in build_page(alone).to_markdown()
 
