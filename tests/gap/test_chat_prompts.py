@@ -188,19 +188,6 @@ def test_prompts_match_lm_eval(folder: Path, models: dict[str, Path], name: str)
             assert all(text.endswith("<assistant>") != TASKS[name].begins for text in ours)
 
 
-def test_examples_become_turns_and_description_system(
-    folder: Path, models: dict[str, Path]
-) -> None:
-    (problem, *_) = load_task("nq_open", [folder], ChatLayout("Be brief.")).read_audit()
-    roles = [turn["role"] for turn in problem.turns]
-    assert roles == ["system", *["user", "assistant"] * 3, "user"]
-    assert problem.turns[0]["content"] == "Be brief.\nAnswer these questions:\n\n"
-    assert "T100" in problem.turns[2]["content"]
-    (single, *_) = load_task("nq_open", [folder], ChatLayout(None, False)).read_audit()
-    assert [turn["role"] for turn in single.turns] == ["system", "user"]
-    assert load_task("nq_open", [folder]).read_audit()[0].turns == ()
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize(("multiturn", "turns"), [("true", 4), ("false", 1)])
 def test_gap_shows_examples_as_turns(

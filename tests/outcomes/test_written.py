@@ -22,17 +22,6 @@ from gapft_harness.outcomes.table import (
 from tests.outcomes.made import WRITTEN, copy_details
 
 
-def test_compares_lighteval_folders(tmp_path: Path) -> None:
-    before, after = (
-        copy_details(tmp_path / side, f"lighteval_{side}") for side in ("before", "after")
-    )
-    comparison = compare(str(before), [str(after)], CompareChoice())
-    assert comparison.metrics.keys() == {"toy|0"}
-    assert str(comparison.metric) == "em"
-    (paired,) = comparison.findings.models.values()
-    assert (paired.before, paired.after, paired.gained, paired.lost) == (0.5, 0.5, 2, 2)
-
-
 def count_first(log: Log, metric: str | None = None) -> list[float]:
     """Return the scores of the first document's responses."""
     verdict = choose_verdict_metric(log, metric, None, None, "name another")

@@ -217,16 +217,6 @@ def test_long_texts_are_cut_to_limit_the_page(
     assert unpack_page(write_page(tmp_path, problems))[0]["cut"] == 120, "whatever the size"
 
 
-def test_few_shot_examples_are_not_in_the_list(tmp_path: Path) -> None:
-    shots = ["Question: Add 1 and 0?\nAnswer: 1\n\n", "Question: What is 2?\nAnswer: 2\n\n"]
-    problems = [
-        problem._replace(prompt=f"{shots[place % 2]}Question: Ann has {place}.\nAnswer:")
-        for place, problem in enumerate(PROBLEMS[:9])
-    ]
-    rows = unpack_page(write_page(tmp_path, problems))[0]["problems"]
-    assert [row["head"] for row in rows] == [f"Ann has {place}. Answer:" for place in range(9)]
-
-
 def test_filters_and_outcomes_select_problems(page: Path, open_page: Callable[..., Any]) -> None:
     def select(
         state: str, names: set[str], test: Callable[[ExploredProblem, int], bool]

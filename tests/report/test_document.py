@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -152,38 +152,20 @@ def test_items_have_every_change_in_full(inputs: ReportInputs, results: dict[str
     assert first["after"] == inputs.find_arms("gapft")[0].deployed.texts[position]
 
 
-@dataclass
-class MadePart(Part):
-    """An experiment with one table."""
+class NamesakePart(Part):
+    """An experiment whose table has the name of one of the report's."""
 
-    table: str = "made"
-    name: str = "made"
-    title: str = "Made"
-    after: str = "Where the change comes from"
+    name = "made"
+    title = "Made"
 
     def tables(self, inputs: Any, findings: Any, part_findings: Any) -> list[Table]:
-        return [Table(self.table, [Column("n", "n", "count")], [{"n": part_findings}])]
-
-    def compute(self, inputs: Any, read: Any) -> int:
-        return int(read)
-
-    def verdicts(self, inputs: Any, read: Any) -> dict[str, dict[str, int]]:
-        return {"made responses": {"pass": 3}}
+        return [Table("contrasts", [Column("n", "n", "count")], [{"n": 7}])]
 
 
-def test_experiment_adds_a_section_where_it_belongs() -> None:
-    parts = (LoadedPart(MadePart(), 7), LoadedPart(MadePart("more", "more", "More", ""), 8))
-    inputs = planted.build_inputs(sizes=SMALL, parts=parts)
-    page = build_page(inputs, compute_findings(inputs))
-    titles = [section.title for section in page.sections]
-    assert titles[titles.index("Where the change comes from") + 1] == "Made"
-    assert titles[-3:] == ["More", "Verdicts and endings", "Data, settings and how to reproduce"]
-    results = page.list_results()
-    assert results["made"] == [{"n": 7}]
-    assert find_row(results["verdicts"], responses="made responses")["pass"] == 3
-    same = planted.build_inputs(sizes=SMALL, parts=(LoadedPart(MadePart("contrasts"), 7),))
+def test_experiments_table_cannot_have_the_name_of_another() -> None:
+    inputs = planted.build_inputs(sizes=SMALL, parts=(LoadedPart(NamesakePart(), 7),))
     with pytest.raises(PluginError, match="'contrasts'"):
-        build_page(same, compute_findings(same))
+        build_page(inputs, compute_findings(inputs))
 
 
 @pytest.mark.parametrize(
