@@ -10,16 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
 
 from gapft_harness.analysis.power import find_detectable_effect
-from gapft_harness.cli.main import app
 from gapft_harness.gap.page import build_run_page
 from gapft_harness.gap.prospects import Advice, advise
 from gapft_harness.gap.searched import SearchedRun
 from gapft_harness.outcomes.searches import Endings, SearchFindings, compute_search
 from gapft_harness.outcomes.verdicts import Verdicts
 from gapft_harness.presentation.page import Page
+from tests.kit.command import call
 from tests.kit.runs import BaseRun
 
 RECIPE = {"search": {}, "seeds": [13, 21, 73]}
@@ -39,14 +38,10 @@ def run(run_at: Callable[..., BaseRun]) -> Path:
     return run_at("reported").path
 
 
-def run_gap(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["gap", *map(str, arguments)])
-
-
 def test_gap_matches_report_and_leaves_run_unchanged(run: Path, tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    done = run_gap(run, "--out", tmp_path / "out")
-    assert done.exit_code == 0, done.output
+    done = call("gap", run, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
     report = json.loads((run / "report/results.json").read_text())
     results = json.loads((tmp_path / "out/results.json").read_text())
@@ -71,8 +66,8 @@ def test_gap_matches_report_and_leaves_run_unchanged(run: Path, tmp_path: Path) 
 
 
 def test_needs_only_finished_search(run_at: Callable[..., BaseRun]) -> None:
-    done = run_gap(run_at("searched").path)
-    assert done.exit_code == 0, done.output
+    done = call("gap", run_at("searched").path)
+    assert done.returncode == 0, done.stderr
 
 
 def compute_split_findings(run: SearchedRun) -> dict[str, SearchFindings]:
@@ -151,7 +146,7 @@ def test_no_advice_without_audit() -> None:
 
 
 def test_result_keys_are_documented(run: Path, tmp_path: Path) -> None:
-    assert run_gap(run, "--out", tmp_path).exit_code == 0
+    assert call("gap", run, "--out", tmp_path).returncode == 0
     page = (Path(__file__).parents[2] / "docs/gap.md").read_text("utf-8")
     for key in json.loads((tmp_path / "results.json").read_text()):
         assert f"`{key}`" in page, key

@@ -17,8 +17,6 @@ from gapft_harness.study.recipe import read_study
 from tests.report import planted
 from tests.report.written_run import build_recipe
 
-SEEDS = (13, 21, 73)
-
 
 def build_cell(number: int, sizes: tuple[int, int, int] = (30, 20, 18)) -> ReportInputs:
     """Build planted inputs; each number gives different trained models on the same audit."""
