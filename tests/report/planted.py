@@ -161,26 +161,3 @@ def build_replicate_inputs():
         for trained in base.arms
     }
     return replace(base, recipe={**base.recipe, "conditions": conditions}, training=training)
-
-
-def sample_decodes(inputs, number=5):
-    """Return the inputs with sampled deployment decodes."""
-    rng = np.random.default_rng(number)
-    ability = rng.beta(0.7, 0.7, len(inputs.audit.ids))
-
-    def draw_decodes(name, gain):
-        passed = rng.random(len(ability)) < np.clip(ability + gain, 0, 1)
-        texts = tuple(
-            f"{name} on problem {place}, {'right' if outcome else 'wrong'}"
-            for place, outcome in enumerate(passed)
-        )
-        return DeploymentDecodes(np.where(passed, PASS, FAIL).astype(np.uint8), texts)
-
-    deployment = {"temperature": 0.6, "top_p": 0.95, "top_k": 0}
-    search = {**inputs.recipe["search"], "deployment": deployment}
-    return replace(
-        inputs,
-        recipe={**inputs.recipe, "search": search},
-        audit=replace(inputs.audit, deployed=draw_decodes("source", 0)),
-        arms=tuple(replace(arm, deployed=draw_decodes(arm.arm.name, 0.1)) for arm in inputs.arms),
-    )
