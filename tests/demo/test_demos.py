@@ -20,7 +20,6 @@ from demo_policies import arithmetic, pretrain, programs
 from demo_policies.problems import Demo, Split
 from demo_policies.problems import main as write_tasks
 from demo_policies.programs import build_constant, build_unfinished, build_whole, write_feedback
-from demo_policies.steps import ENDINGS, STEPS, Step, evaluate, program
 from gapft_harness.demo import find_code_policy, find_policy
 from gapft_harness.plugins.verifiers.program_tests import ProgramTests
 from gapft_harness.sandbox import Program, Sandbox, Test
@@ -168,26 +167,6 @@ def extract_program(response: str) -> Program:
     program_text = last_program(response)
     assert program_text is not None
     return Program(program_text)
-
-
-def test_step_meanings_match_their_code(sandbox: Sandbox) -> None:
-    inputs = {"line": [[3, 14, 0, 25, 14, 8], [40, 1, 7]], "pair": [[13, 40], [40, 13], [6, 6]]}
-    items = []
-    for family, kinds in STEPS.items():
-        for kind in kinds:
-            numbers = (kind.numbers[0], kind.numbers[-1]) if kind.numbers else (0,)
-            for number in numbers:
-                for ending in ENDINGS[family]:
-                    steps = (Step(kind, number),)
-                    tests = [
-                        Test(" ".join(map(str, values)), str(evaluate(steps, ending, values)))
-                        for values in inputs[family]
-                    ]
-                    items.append((Program(program(family, steps, ending)), tests))
-    results = sandbox.judge(items)
-    assert [(i[0].source, r.verdict) for i, r in zip(items, results, strict=True)] == [
-        (i[0].source, "accepted") for i in items
-    ]
 
 
 def test_tests_accept_whole_and_reject_lazy_programs(sandbox: Sandbox) -> None:
