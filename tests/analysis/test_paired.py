@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from gapft_harness.analysis.paired import flip_signs, mcnemar
+from gapft_harness.analysis.paired import adjust_p_values, flip_signs, mcnemar
 from gapft_harness.analysis.resampling import resample_means
 from gapft_harness.core.streams import Stream
 
@@ -51,6 +51,17 @@ def test_drawn_p_value_is_positive_and_uniform_under_null() -> None:
         for number in range(400)
     ]
     assert 0.02 < np.mean(np.array(drawn) <= 0.05) < 0.09
+
+
+@given(st.lists(st.floats(0, 1), max_size=12))
+def test_holm_matches_step_down_procedure(p_values: list[float]) -> None:
+    adjusted = adjust_p_values(p_values)
+    for level in (0.01, 0.05, 0.3):
+        rejected, left = set(), sorted(range(len(p_values)), key=lambda i: p_values[i])
+        while left and p_values[left[0]] * len(left) <= level:
+            rejected.add(left.pop(0))
+        ties = {i for i in range(len(p_values)) if adjusted[i] <= level}
+        assert ties == rejected
 
 
 def resample_naively(columns: np.ndarray, clusters: np.ndarray, replicates: int) -> np.ndarray:
