@@ -181,10 +181,10 @@ def draw_suite(
 
     def draw_test(most: int) -> CodeTest:
         values = _draw_values(family, most, rng)
-        return CodeTest(values, evaluate(steps, ending, [*values]))
+        return CodeTest(values, evaluate(steps, ending, values))
 
     def exercises_last_step(test: CodeTest) -> bool:
-        return evaluate(steps[:-1], ending, [*test.values]) != test.answer
+        return evaluate(steps[:-1], ending, test.values) != test.answer
 
     shown = [
         _find_first(lambda: draw_test(4), lambda test: exercises_last_step(test) != blind)
@@ -199,7 +199,7 @@ def draw_suite(
             and len({test.values for test in tests}) == len(tests)
             and all(abs(test.answer) <= LARGEST_ANSWER for test in tests)
             and all(
-                any(evaluate(other, ending, [*t.values]) != t.answer for t in hidden)
+                any(evaluate(other, ending, t.values) != t.answer for t in hidden)
                 for other in partial
             )
         ):
@@ -258,7 +258,7 @@ def build_unfinished(problem: CodeProblem) -> Answer:
     """Build the program without the last step."""
     return Answer(
         problem.unfinished,
-        lambda test: evaluate(problem.steps[:-1], problem.ending, [*test.values]),
+        lambda test: evaluate(problem.steps[:-1], problem.ending, test.values),
     )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -64,18 +62,6 @@ def test_all_differences_are_drawn_together(seed: int, count: int) -> None:
     assert np.all(np.abs(replicates["one"]) <= 1)
 
 
-def test_environments_have_equal_weight() -> None:
-    """With constant environments of different sizes, a replicate is the mean of those drawn."""
-    values = [1, 0, -1, 1]
-    environments = [
-        build_environment(np.full((1 + i % 3, 5 + 40 * i), value)) for i, value in enumerate(values)
-    ]
-    replicates = resample_differences(environments, 20_000)["one"]
-    assert set(np.round(replicates * 4, 12)) <= set(range(-4, 5))
-    assert replicates.mean() == pytest.approx(np.mean(values), abs=0.01)
-    assert replicates.var() == pytest.approx(np.var(values) / 4, rel=0.05)
-
-
 #: Rows of seeds, the number of environments with these rows, and the variance of the mean.
 SPREADS = {
     "items of one environment": ([[1] * 30 + [0] * 60 + [-1] * 10], 1, 0.36 / 100),
@@ -94,14 +80,3 @@ def test_variance_has_its_closed_form(name: str) -> None:
     replicates = resample_differences([build_environment(values)] * environments, 20_000)["one"]
     assert replicates.mean() == pytest.approx(values.mean(), abs=4 * (variance / 20_000) ** 0.5)
     assert replicates.var() == pytest.approx(variance, rel=0.05)
-
-
-def test_rejects_invalid_environments() -> None:
-    with pytest.raises(ValueError, match="at least one environment"):
-        resample_differences([], 5)
-    with pytest.raises(ValueError, match="shapes"):
-        build_environment(np.zeros((0, 2)))
-    with pytest.raises(ValueError, match="shapes"):
-        replace(build_environment(np.zeros((1, 2))), seeds=np.arange(2))
-    with pytest.raises(ValueError, match="distinct"):
-        replace(build_environment(np.zeros((2, 1))), seeds=np.array([13, 13]))

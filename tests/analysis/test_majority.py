@@ -39,8 +39,3 @@ def test_mean_over_tied_answers_and_their_responses(problem):
     ]
     expected = Fraction(sum(passes for _, passes in drawn), len(drawn) or 1)
     assert compute(answers, passed) == pytest.approx(float(expected), abs=1e-12)
-
-
-def test_elects_the_most_frequent_answer():
-    votes = np.array([[0, 0, 1, 2], [0, 1, 1, NO_ANSWER], [0, 0, 1, 1], [NO_ANSWER] * 4])
-    assert compute_majority(votes, votes == 0).tolist() == [1, 0, 0.5, 0]

@@ -7,11 +7,10 @@ from itertools import permutations as orders
 from itertools import product
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapft_harness.analysis.redistribution import NO_ANSWER, compute_null_rates
+from gapft_harness.analysis.redistribution import compute_null_rates
 
 
 def draw_answers(rng, seeds=2, items=12, options=4):
@@ -21,12 +20,6 @@ def draw_answers(rng, seeds=2, items=12, options=4):
     answers[rng.random((seeds, items)) < 0.4] = -2
     answers = np.where(answers == -2, golds, answers)
     return answers, golds, rng.integers(-1, options, size=items), rng.choice([*"GSU"], size=items)
-
-
-def compute_rates(answers, golds, source, states):
-    return compute_null_rates(
-        np.atleast_2d(answers), np.asarray(golds), np.asarray(source), np.asarray(states)
-    )
 
 
 def enumerate_right_counts(answers, golds, source, states, group):
@@ -52,30 +45,3 @@ def test_null_matches_enumeration(number):
         counts = enumerate_right_counts(answers, golds, source, states, group)
         decisions = int((states == group).sum()) * len(answers)
         assert rate == Fraction(sum(counts), len(counts) * decisions)
-
-
-def test_redistributes_within_state_and_source_answer():
-    """Each stratum answers one letter; redistributed over all, half would be wrong."""
-    golds = np.array([0, 0, 1, 1, 2, 2])
-    assert compute_rates(golds, golds, [0, 0, 1, 1, 2, 2], ["S"] * 6) == {"S": 1}
-    rates = compute_rates(golds, golds, np.zeros(6), ["S", "S", "S", "S", "U", "U"])
-    assert rates == {"S": Fraction(1, 2), "U": 1}
-
-
-def test_missing_answer_is_wrong_and_redistributed():
-    assert compute_rates([0, NO_ANSWER], [0, 0], [0, 0], ["S", "S"]) == {"S": Fraction(1, 2)}
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"states": np.array([*"SSUUU"])},
-        {"answers": np.zeros((0, 4), dtype=int)},
-        {"golds": np.zeros(5, dtype=int)},
-    ],
-)
-def test_rejects_bad_shapes(change):
-    four = {"answers": np.zeros((1, 4), dtype=int), "golds": np.zeros(4, dtype=int)}
-    arguments = {**four, "source": np.zeros(4, dtype=int), "states": np.array([*"SSUU"])} | change
-    with pytest.raises(ValueError, match="shapes"):
-        compute_rates(**arguments)

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -28,61 +25,6 @@ from tests.compare.logs import join_notes, read_results
 SUMS = 6
 BEFORE, AFTER = "110010", "011010"
 EPOCHS = ["110000", "000001", "100010"]
-
-#: lm_eval's command with a model of fixed answers.
-COMMAND = """\
-import sys
-from lm_eval.api.model import LM
-from lm_eval.api.registry import register_model
-
-@register_model("fixed")
-class Fixed(LM):
-    def __init__(self, right, **_):
-        super().__init__()
-        self.right = right.strip("_")
-
-    def generate_until(self, requests, **_):
-        asked = [int(request.args[0].partition("+")[0].split()[-1]) for request in requests]
-        return [f"{2 * n if self.right[n - 1] == '1' else 99}" for n in asked]
-
-    loglikelihood = loglikelihood_rolling = None
-
-Fixed.__abstractmethods__ = frozenset()
-from lm_eval.__main__ import cli_evaluate
-cli_evaluate()
-"""
-TASK = """\
-task: sums
-dataset_path: json
-dataset_kwargs: {data_files: {test: DATA}}
-test_split: test
-output_type: generate_until
-doc_to_text: "Question: {{question}}\\nAnswer:"
-doc_to_target: "{{answer}}"
-metric_list: [{metric: exact_match}]
-"""
-
-
-def evaluate_with_lm_eval(folder: Path, right: str) -> str:
-    """Write a log of the sums with ``lm_eval``, in a process without Inspect's folder."""
-    folder.mkdir()
-    data = folder / "sums.data"
-    documents = [{"question": f"{n}+{n}?", "answer": f"{2 * n}"} for n in range(1, SUMS + 1)]
-    data.write_text("".join(json.dumps(document) + "\n" for document in documents))
-    (folder / "sums.yaml").write_text(TASK.replace("DATA", str(data)))
-    (folder / "command.py").write_text(COMMAND)
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "hf")}
-    environment.pop("PYTHONPATH", None)
-    done = subprocess.run(
-        [
-            *(sys.executable, folder / "command.py", "--model", "fixed"),
-            *("--model_args", f"right=_{right}", "--tasks", "sums", "--include_path", folder),
-            *("--log_samples", "--output_path", folder / "logs"),
-        ],
-        env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return str(folder / "logs")
 
 
 def evaluate_with_inspect(folder: Path, *epochs: str, cut: str = "", **settings: Any) -> str:
@@ -118,27 +60,6 @@ def evaluate_with_inspect(folder: Path, *epochs: str, cut: str = "", **settings:
     )  # fmt: skip
     assert log.status == "success", log.error
     return str(folder)
-
-
-@pytest.mark.parametrize("turned", [False, True])
-def test_compares_inspect_with_lm_eval(turned: bool, tmp_path: Path) -> None:
-    """The results equal those of each program's own logs."""
-    first, second = (
-        evaluate_with_inspect(tmp_path / "inspect", BEFORE),
-        evaluate_with_lm_eval(tmp_path / "lm", AFTER),
-    )
-    before, after = (second, first) if turned else (first, second)
-    on = ["question=input" if turned else "input=question"]
-    comparison = compare(before, [f"tuned={after}"], CompareChoice(on=on))
-    (paired,) = comparison.findings.models.values()
-    ups = sum(a < b for a, b in zip(BEFORE, AFTER, strict=True))
-    downs = sum(a > b for a, b in zip(BEFORE, AFTER, strict=True))
-    if turned:
-        ups, downs = downs, ups
-    assert (paired.before, paired.after, paired.gained, paired.lost) == (0.5, 0.5, ups, downs)
-    assert comparison.higher_is_better is (
-        True if turned else None
-    )  # lm_eval's results file has the direction
 
 
 def test_reads_epochs_as_samples(tmp_path: Path) -> None:
@@ -206,7 +127,7 @@ def _rewrite_header(log: Path, copy: Path, change: Any) -> None:
             target.writestr(name, content)
 
 
-def write_scored_log(folder: Path, kind: str, right: str, log_format: str = "eval") -> str:
+def write_scored_log(folder: Path, kind: str, right: str) -> str:
     """Write a log of the sums with our own scorer; the fourth sample has a fault of this kind."""
     inspect = pytest.importorskip("inspect_ai")
     from inspect_ai.dataset import Sample
@@ -233,8 +154,6 @@ def write_scored_log(folder: Path, kind: str, right: str, log_format: str = "eva
         async def score(state: Any, target: Any) -> Any:
             if kind == "nan" and int(state.sample_id) == 4:
                 return Score(value=float("nan"))
-            if kind == "none" and int(state.sample_id) == 4:
-                return None
             return Score(value=CORRECT if state.output.completion == target.text else INCORRECT)
 
         return score
@@ -256,12 +175,11 @@ def write_scored_log(folder: Path, kind: str, right: str, log_format: str = "eva
     )
     inspect.eval(
         task, model="mockllm/model", log_dir=str(folder), fail_on_error=False, display="none",
-        log_format=log_format,
     )  # fmt: skip
     return str(folder)
 
 
-@pytest.mark.parametrize("kind", ["nan", "none", "error"])
+@pytest.mark.parametrize("kind", ["nan", "error"])
 def test_names_samples_without_score(kind: str, tmp_path: Path) -> None:
     before, after = (
         write_scored_log(tmp_path / "b", kind, BEFORE),
@@ -292,10 +210,3 @@ def test_reads_score_entries_as_metrics(metric: str | None, tmp_path: Path) -> N
         [*read_responses(log, LogResponses(), False)]
     rows = read_responses(log, LogResponses(metric="correct"), False)
     assert [row.passed for row in rows] == [d == "1" for d in BEFORE]
-
-
-def test_finds_json_logs(tmp_path: Path) -> None:
-    folder = write_scored_log(tmp_path / "b", "whole", BEFORE, "json")
-    (tmp_path / "b" / "notes.json").write_text("{}")
-    (paired,) = compare(folder, [folder], CompareChoice()).findings.models.values()
-    assert paired.before == 0.5

@@ -9,68 +9,25 @@ import pytest
 
 from gapft_harness.compare.comparison import Comparison
 from gapft_harness.core.errors import UserError
-from gapft_harness.outcomes.verdicts import Verdicts
 from tests.compare.logs import compare_logs, join_notes, row, write_log
-
-
-@pytest.fixture
-def before(tmp_path: Path) -> Path:
-    return write_log(tmp_path / "before", [0, 1, 0, 1])
-
-
-def read_samples(before: Path, *logs: object, **choice: Any) -> Verdicts:
-    """Read the samples of logs, comparing with a model that has all documents right."""
-    after = write_log(before.parents[1] / "after", [1] * 4)
-    paths = [str(log) for log in logs]
-    samples = compare_logs(before, after, source_samples=paths, **choice).samples
-    assert samples is not None
-    return samples
 
 
 def build_verdicts(passing: int, count: int) -> list[dict[str, str]]:
     return [{"status": "pass" if i < passing else "fail"} for i in range(count)]
 
 
-def test_greedy_decode_is_not_a_sample(before: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "both"
-    greedy = write_log(folder, rows=[row(i, 0, verdicts=build_verdicts(0, 1)) for i in range(4)])
-    passk = write_log(
-        folder, rows=[row(i, 0, verdicts=build_verdicts(i, 8)) for i in range(4)], task="toy_passk"
-    )
+def test_greedy_decode_is_not_a_sample(tmp_path: Path) -> None:
+    before, after = write_log(tmp_path / "b", [0, 1, 0, 1]), write_log(tmp_path / "a", [1] * 4)
+    rows = {k: [row(i, 0, verdicts=build_verdicts(i, k)) for i in range(4)] for k in (1, 8)}
+    greedy = write_log(tmp_path / "both", rows=rows[1])
+    passk = write_log(tmp_path / "both", rows=rows[8], task="toy_passk")
     with pytest.raises(UserError) as caught:
-        read_samples(before, folder, tasks=["toy"])
+        compare_logs(before, after, source_samples=[str(tmp_path / "both")], tasks=["toy"])
     assert str(greedy) in str(caught.value)
     assert str(passk) in str(caught.value)
-    assert read_samples(before, passk).k == 8
-    assert sorted(read_samples(before, passk).passing.tolist()) == [0, 1, 2, 3]
-
-
-def test_ignores_unrelated_logs(before: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "samples"
-    write_log(
-        folder, rows=[row(i, 0, verdicts=build_verdicts(i, 8)) for i in range(4)], task="toy_passk"
-    )
-    write_log(folder, rows=[row(i, 0.5) for i in range(50, 53)], task="another")
-    assert read_samples(before, folder).k == 8
-
-
-def test_reads_samples_of_compared_filter(before: Path, tmp_path: Path) -> None:
-    def write_filtered(name: str, filters: dict[str, float]) -> Path:
-        rows = [
-            row(i, 0, filter=filter_name, resps=[["x", "y"]], **{"pass@1": rate})
-            for filter_name, rate in filters.items()
-            for i in range(4)
-        ]
-        return write_log(tmp_path / name, rows=rows)
-
-    both = read_samples(before, write_filtered("both", {"strict": 0.3, "none": 0.5}))
-    assert (both.k, both.passing.tolist()) == (2, [1] * 4)
-    assert (
-        read_samples(before, write_filtered("another", {"strict": 0.5})).k == 2
-    )  # the only filter of the log
-    single = write_log(tmp_path / "single", rows=[row(i, 1, filter="strict") for i in range(4)])
-    with pytest.raises(UserError):
-        read_samples(before, single)
+    samples = compare_logs(before, after, source_samples=[str(passk)]).samples
+    assert samples is not None
+    assert (samples.k, sorted(samples.passing.tolist())) == (8, [0, 1, 2, 3])
 
 
 def test_reports_and_drops_copied_samples(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ class Answers(CannedModel):
 
 @pytest.fixture(scope="module")
 def lm_eval_logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write the folders ``before``, ``after`` and ``hot`` as lm_eval's command does."""
+    """Write the folders ``before`` and ``after`` as lm_eval's command does."""
     folder = tmp_path_factory.mktemp("several")
     for task, size in SIZES.items():
         data = folder / f"{task}.jsonl"
@@ -78,7 +78,6 @@ def lm_eval_logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for side, wrong in (
         ("before", {*range(0, 40, 2)}),
         ("after", {*range(4), *range(20, 26)}),
-        ("hot", {*range(0, 40, 2), 3}),
     ):
         tracker = EvaluationTracker(output_path=str(folder / side))
         done = simple_evaluate(
@@ -160,16 +159,6 @@ def test_different_metrics_have_no_common_mean(tmp_path: Path) -> None:
     assert "+4" in done.output
     read_refusal(tmp_path / "a", tmp_path / "b", "--by", "subject")
     read_refusal(tmp_path / "a", tmp_path / "b", "--source-samples", tmp_path / "b")
-
-
-def test_counts_options_from_one(lm_eval_logs: Path, tmp_path: Path) -> None:
-    done = run_compare(
-        lm_eval_logs / "before", lm_eval_logs / "hot", "--task", "chosen", "--out", tmp_path / "out"
-    )
-    assert done.exit_code == 0, (done.output, done.exception)
-    assert "doc_id 3;" in done.output
-    items = (tmp_path / "out/tables/items.csv").read_text()
-    assert ",option 2: 8,option 2: 8,option 1: 7" in items
 
 
 def list_blocked(folder: Path, margin: float) -> list[str]:

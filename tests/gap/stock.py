@@ -75,7 +75,7 @@ def register_executors(register):
 #: A task of lm-eval that scores options, beside ``gsm8k.yaml``.
 CHOICE = """\
 include: gsm8k.yaml
-task: pears_choice
+task: my_choices
 output_type: multiple_choice
 doc_to_choice: ["7", "8"]
 doc_to_target: 0
@@ -138,12 +138,14 @@ def _build_drop(i: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-_COT = ("The answer is {}.", "It is {}, I think")
 STOCK: Mapping[str, Stock] = {
     "gsm8k": Stock("gsm8k/gsm8k.yaml", "test", _build_pears, _double, ("so\n#### {}", "It is {}")),
-    "gsm8k_cot": Stock("gsm8k/gsm8k-cot.yaml", "test", _build_pears, _double, _COT),
     "gsm8k_cot_self_consistency": Stock(
-        "gsm8k/gsm8k-cot-self-consistency.yaml", "test", _build_pears, _double, _COT
+        "gsm8k/gsm8k-cot-self-consistency.yaml",
+        "test",
+        _build_pears,
+        _double,
+        ("The answer is {}.", "It is {}, I think"),
     ),
     "hendrycks_math_algebra": Stock(
         "hendrycks_math/hendrycks_math_algebra.yaml",
@@ -245,37 +247,20 @@ def run_gap(folder: Path, task: str, *options: str, out: str = "") -> Result:
     )  # fmt: skip
 
 
-def evaluate_texts(
-    folder: Path, task: str, first: int, name: str = "", out: Path | None = None
-) -> list[dict[str, Any]]:
-    """Evaluate a task's texts with lm_eval; return the logged rows.
-
-    Args:
-        folder: the folder of ``write_stock``.
-        task: the task whose texts are evaluated.
-        first: index of a document's first response; repeats follow it.
-        name: the evaluated task, if different.
-        out: folder for the log; None writes no log.
-    """
+def evaluate_texts(folder: Path, task: str, index: int) -> list[dict[str, Any]]:
+    """Evaluate one text of each document with lm_eval; return the logged rows."""
     from lm_eval import simple_evaluate
-    from lm_eval.loggers import EvaluationTracker
     from lm_eval.tasks import TaskManager
 
     from tests.canned_model import CannedModel
 
-    texts_by_mark = json.loads((folder / f"{task}.json").read_text())
-    remaining = {mark: iter(texts[first:]) for mark, texts in texts_by_mark.items()}
-    model = CannedModel(lambda prompt: next(remaining[max(remaining, key=prompt.rfind)]))
-    tracker = EvaluationTracker(output_path=str(out)) if out else None
+    texts = json.loads((folder / f"{task}.json").read_text())
+    model = CannedModel(lambda prompt: texts[max(texts, key=prompt.rfind)][index])
     manager = TaskManager(include_defaults=False, include_path=str(folder / "tasks"))
     done = simple_evaluate(
-        model=model, tasks=[name or task], task_manager=manager, log_samples=True,
-        bootstrap_iters=0, evaluation_tracker=tracker,
-    )  # fmt: skip
-    (rows,) = done.pop("samples").values()
-    if tracker:
-        tracker.save_results_aggregated(results=done, samples={name or task: rows})
-        tracker.save_results_samples(task_name=name or task, samples=rows)
+        model=model, tasks=[task], task_manager=manager, log_samples=True, bootstrap_iters=0
+    )
+    (rows,) = done["samples"].values()
     return list(rows)
 
 

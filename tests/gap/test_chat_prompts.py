@@ -65,15 +65,6 @@ def build_mbpp(i: int) -> Row:
     return {"task_id": i, "text": f"Add {i} to a number.", "code": code, "test_list": tests}
 
 
-def build_humaneval(i: int) -> Row:
-    prompt = f'def add(n):\n    """Adds {i}."""\n'
-    test = f"def check(f):\n    assert f(1) == {i + 1}\n"
-    return {
-        "task_id": f"HumanEval/{i}", "prompt": prompt, "test": test, "entry_point": "add",
-        "canonical_solution": f"    return n + {i}\n",
-    }  # fmt: skip
-
-
 def build_mmlu(i: int) -> Row:
     choices = [f"{i}", f"{i + 1}", "many", "none"]
     return {"question": f" How many is {i} + 1? ", "choices": choices, "answer": 1, "subject": "x"}
@@ -87,68 +78,32 @@ def build_mmlu_pro(i: int) -> Row:
     }  # fmt: skip
 
 
-def build_boolq(i: int) -> Row:
-    return {"passage": f"{i} is a number.", "question": f"is {i} a number", "label": i % 2}
-
-
-def build_trivia(i: int) -> Row:
-    return {"question": f"Which town is number {i}", "answer": {"aliases": [f"T{i}", f"Town {i}"]}}
-
-
-def build_mgsm(i: int) -> Row:
-    question = f"Question: Ann has {i} pears. And twice?"
-    return {"question": question, "answer": f"{2 * i}", "answer_number": 2 * i}
-
-
 def build_gpqa(i: int) -> Row:
     wrong = {f"Incorrect Answer {n}": f"{i + n}" for n in (1, 2, 3)}
     return {"Question": f"What is {i}?", "Correct Answer": f"{i}", **wrong}
 
 
 pears, bbh = STOCK["gsm8k"].document, STOCK["bbh_cot_fewshot_boolean_expressions"].document
-CODE = {"num_fewshot": 0, "unsafe_code": False}  # no code is executed
 TASKS = {
     "gsm8k": Stock("gsm8k/gsm8k.yaml", pears, train="train", changes=FIRST),
-    "gsm8k_cot": Stock("gsm8k/gsm8k-cot.yaml", pears),
     "gsm8k_cot_llama": Stock("gsm8k/gsm8k-cot-llama.yaml", pears),
-    "hendrycks_math_algebra": Stock(
-        "hendrycks_math/hendrycks_math_algebra.yaml", STOCK["hendrycks_math_algebra"].document,
-        train="train", changes={**FIRST, "num_fewshot": 2},
-    ),
     "mbpp_instruct": Stock(
         "mbpp/mbpp_instruct.yaml", build_mbpp, changes={"unsafe_code": False}, begins=True
-    ),
-    "humaneval_instruct": Stock(
-        "humaneval/humaneval_instruct.yaml", build_humaneval, changes=CODE, begins=True
     ),
     "arc_challenge_chat": Stock(
         "arc/arc_challenge_chat.yaml", build_arc, train="train",
         changes={**FIRST, "num_fewshot": 2, "validation_split": None}, begins=True,
-    ),
-    "arc_challenge_llama": Stock(
-        "llama3/instruct/arc_challenge/arc_challenge_llama.yaml", build_arc, begins=True
     ),
     "nq_open": Stock(
         "nq_open/nq_open.yaml",
         lambda i: {"question": f"which is number {i}", "answer": [f"T{i}", f"Town {i}"]},
         "validation", "train", {**FIRST, "num_fewshot": 3},
     ),
-    "triviaqa": Stock(
-        "triviaqa/default.yaml", build_trivia, "validation", "train", {**FIRST, "num_fewshot": 2}
-    ),
-    "mgsm_direct_en": Stock(
-        "mgsm/direct/mgsm_direct_en.yaml", build_mgsm, train="train",
-        changes={**FIRST, "num_fewshot": 2},
-    ),
     "bbh_cot_fewshot_boolean_expressions": Stock("bbh/cot_fewshot/boolean_expressions.yaml", bbh),
     "mmlu_generative": Stock(
         "mmlu/generative/mmlu_anatomy.yaml", build_mmlu, train="dev", changes={"num_fewshot": 2}
     ),
     "mmlu_pro_math": Stock("mmlu_pro/mmlu_pro_math.yaml", build_mmlu_pro, train="validation"),
-    "boolq_seq2seq": Stock(
-        "super_glue/boolq/seq2seq.yaml", build_boolq, "validation", "train",
-        {**FIRST, "num_fewshot": 2},
-    ),
     "gpqa_diamond_generative_n_shot": Stock(
         "gpqa/generative/gpqa_diamond_generative_n_shot.yaml", build_gpqa, "train",
         changes={"num_fewshot": 0},
@@ -233,26 +188,13 @@ def test_prompts_match_lm_eval(folder: Path, models: dict[str, Path], name: str)
             assert all(text.endswith("<assistant>") != TASKS[name].begins for text in ours)
 
 
-def test_examples_become_turns_and_description_system(
-    folder: Path, models: dict[str, Path]
-) -> None:
-    (problem, *_) = load_task("nq_open", [folder], ChatLayout("Be brief.")).read_audit()
-    roles = [turn["role"] for turn in problem.turns]
-    assert roles == ["system", *["user", "assistant"] * 3, "user"]
-    assert problem.turns[0]["content"] == "Be brief.\nAnswer these questions:\n\n"
-    assert "T100" in problem.turns[2]["content"]
-    (single, *_) = load_task("nq_open", [folder], ChatLayout(None, False)).read_audit()
-    assert [turn["role"] for turn in single.turns] == ["system", "user"]
-    assert load_task("nq_open", [folder]).read_audit()[0].turns == ()
-
-
 @pytest.mark.thorough
-@pytest.mark.parametrize(("multiturn", "turns"), [("true", 3), ("false", 1)])
+@pytest.mark.parametrize(("multiturn", "turns"), [("true", 4), ("false", 1)])
 def test_gap_shows_examples_as_turns(
     folder: Path, models: dict[str, Path], tmp_path: Path, multiturn: str, turns: int
 ) -> None:
     succeed(
-        "gap", "triviaqa", "--model", "dummy", "--model-args", f"pretrained={models['plain']}",
+        "gap", "nq_open", "--model", "dummy", "--model-args", f"pretrained={models['plain']}",
         "--set", "model.chat_template=true", "--set", f"model.fewshot_as_multiturn={multiturn}",
         "--include-path", folder, "--k", "2", "--out", tmp_path / "gap",
     )  # fmt: skip

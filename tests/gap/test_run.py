@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
 
 from gapft_harness.analysis.power import find_detectable_effect
-from gapft_harness.analysis.redistribution import NO_ANSWER
-from gapft_harness.cli.main import app
 from gapft_harness.gap.page import build_run_page
 from gapft_harness.gap.prospects import Advice, advise
 from gapft_harness.gap.searched import SearchedRun
 from gapft_harness.outcomes.searches import Endings, SearchFindings, compute_search
 from gapft_harness.outcomes.verdicts import Verdicts
 from gapft_harness.presentation.page import Page
-from tests.kit.command import succeed
-from tests.kit.letters import prepare_letters_run
-from tests.kit.records import change_run, read_records
+from tests.kit.command import call
+from tests.kit.runs import BaseRun
 
 RECIPE = {"search": {}, "seeds": [13, 21, 73]}
 
@@ -36,41 +32,18 @@ def build_run(**splits: Verdicts) -> SearchedRun:
     return SearchedRun("letters", "contains", splits, RECIPE)
 
 
-def draw_split(problems: int, share: float, seed: int = 0, k: int = 8) -> Verdicts:
-    """Draw problems whose greedy decode fails; samples of a ``share`` of them may pass."""
-    rng = np.random.default_rng(seed)
-    p = np.where(rng.random(problems) < share, rng.beta(2, 3, problems), 0.0)
-    return build_split(np.zeros(problems), rng.random((problems, k)) < p[:, None])
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of the real command, with its report."""
-    folder = tmp_path_factory.mktemp("run")
-    command = prepare_letters_run(folder)
-    pool = folder / "tasks/pool.jsonl"
-    pool.write_text("".join(pool.read_text().splitlines(keepends=True)[:24]))  # a small pool
-    succeed(*command, "run", "--seed", 13, "--condition", "gapft", cwd=folder)
-    return folder / "run"
-
-
 @pytest.fixture
-def run(finished: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(finished, tmp_path / "run"))
+def run(run_at: Callable[..., BaseRun]) -> Path:
+    """A copy of a finished run of the real command, with its report."""
+    return run_at("reported").path
 
 
-def run_gap(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["gap", *map(str, arguments)])
-
-
-def test_gap_matches_report_and_leaves_run_unchanged(
-    finished: Path, run: Path, tmp_path: Path
-) -> None:
+def test_gap_matches_report_and_leaves_run_unchanged(run: Path, tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    done = run_gap(run, "--out", tmp_path / "out")
-    assert done.exit_code == 0, done.output
+    done = call("gap", run, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
-    report = json.loads((finished / "report/results.json").read_text())
+    report = json.loads((run / "report/results.json").read_text())
     results = json.loads((tmp_path / "out/results.json").read_text())
     for split in ("pool", "audit"):
         states = {
@@ -87,21 +60,14 @@ def test_gap_matches_report_and_leaves_run_unchanged(
     rates = [row["rate"] for row in results["curve"] if row["view"] == "audit"]
     assert [row["rate"] for row in report["curve"]] == rates
     assert any(row["note"].startswith("maj@K is not shown") for row in results["notes"])
-    assert "maj@K is not shown" in (finished / "report/index.md").read_text()
-    assert any(warning.startswith("pool: 24 problems") for warning in results["warnings"])
+    assert "maj@K is not shown" in (run / "report/index.md").read_text()
     for page in ("gap.html", "gap.md"):
         assert "Pass@4" in (tmp_path / "out" / page).read_text()
 
 
-def test_needs_only_finished_search(run: Path) -> None:
-    searched = ("pool", "audit", "calibration")
-    kept = {name: record for name, record in read_records(run).items() if name in searched}
-    change_run(run, lambda content: content.update(outputs=kept, stages={}))
-    for name in ("selections", "adapters", "decisions", "scaled", "report"):
-        shutil.rmtree(run / name, ignore_errors=True)
-    (run / "states/pool.parquet").unlink()
-    done = run_gap(run)
-    assert done.exit_code == 0, done.output
+def test_needs_only_finished_search(run_at: Callable[..., BaseRun]) -> None:
+    done = call("gap", run_at("searched").path)
+    assert done.returncode == 0, done.stderr
 
 
 def compute_split_findings(run: SearchedRun) -> dict[str, SearchFindings]:
@@ -172,41 +138,15 @@ def test_nothing_to_train_on() -> None:
     assert get_advice(none).answer == "too small a gain"
 
 
-def test_intervals_have_a_width_without_variation() -> None:
-    for share in (0, 1):
-        findings = compute_search(build_split([share] * 12, np.full((12, 8), share)))
-        estimates = [
-            *(findings.greedy, *findings.pass_at, *findings.gains, *findings.shares.values())
-        ]
-        assert all(estimate.high > estimate.low for estimate in estimates)
-    assert compute_search(build_split([0] * 12, np.zeros((12, 2)))).greedy.high == pytest.approx(
-        0.2425, abs=1e-4
-    )
-
-
-def test_votes_need_answers_of_all_samples() -> None:
-    split = draw_split(60, 0.6, 1)
-    answers = np.where(split.passed, 0, 1 + np.arange(8))
-    voted = replace(split, answers=answers)
-    page = build_page(build_run(audit=voted))
-    rates = {row["label"]: row["rate"] for row in page.list_results()["curve"]}
-    assert rates["maj@8"] < rates["Pass@8"]
-    assert "maj@8" in page.to_markdown()
-    for silent in (split, replace(split, answers=np.full_like(answers, NO_ANSWER))):
-        page = build_page(build_run(audit=silent))
-        assert "maj@8" not in page.to_markdown()
-        assert "no answer was extracted" in page.to_json()
-
-
 def test_no_advice_without_audit() -> None:
     """The pool's size does not replace the audit's: 2,000 items show more than 300."""
-    alone = build_run(pool=draw_split(2000, 0.1))
+    alone = build_run(pool=build_case(2000, 200, 0).splits["audit"])
     assert get_advice(alone).answer == "no advice"
     assert "No audit was searched" in build_page(alone).to_markdown()
 
 
 def test_result_keys_are_documented(run: Path, tmp_path: Path) -> None:
-    assert run_gap(run, "--out", tmp_path).exit_code == 0
+    assert call("gap", run, "--out", tmp_path).returncode == 0
     page = (Path(__file__).parents[2] / "docs/gap.md").read_text("utf-8")
     for key in json.loads((tmp_path / "results.json").read_text()):
         assert f"`{key}`" in page, key

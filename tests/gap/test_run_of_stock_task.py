@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from gapft_harness.run_directory.tables import read_judged, read_problems
-from tests.gap.stock import POLICY, STOCK, write_stock, write_task
+from tests.gap.stock import POLICY, STOCK, write_task
 from tests.kit.command import succeed
 from tests.kit.report_tables import read_results
 
 DEMO = POLICY.parents[1] / "tasks" / "demo"
-FLEXIBLE = ("--set", "verifier.params.metric=exact_match,flexible-extract")
 SETTINGS = (
+    "verifier.params.metric=exact_match,flexible-extract",
     "search.k=4", "search.temperature=1.0", "search.top_p=1.0", "search.max_gen_toks=32",
     "training.learning_rate=1e-3", "training.dtype=float32",
 )  # fmt: skip
@@ -34,27 +34,18 @@ def read_demo_records(name: str, count: int) -> Iterator[dict[str, str]]:
             yield {"question": row["question"], "answer": answer}
 
 
-@pytest.fixture(scope="module")
-def tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    tasks = write_stock(tmp_path_factory.mktemp("stock"))
+@pytest.mark.thorough
+def test_chosen_filter_judges_training_and_audit(tmp_path: Path) -> None:
+    tasks = tmp_path / "tasks"
+    tasks.mkdir()
     data = {"train": read_demo_records("pool", 60), "test": read_demo_records("audit", 40)}
     bare = {"doc_to_text": "{{question}}", "num_fewshot": 0}
     write_task(tasks, "sums", STOCK["gsm8k"].file, data, **bare)
-    return tasks
-
-
-def build_command(tasks: Path, task: str, *options: str) -> list[str]:
-    model = "pretrained=bundled:demo,dtype=float32,device=cpu,batch_size=64"
-    return [
-        "run", "--task", task, "--include-path", str(tasks), "--model-args", model,
-        "--condition", "gapft", "--seed", "13",
-        *(part for setting in SETTINGS for part in ("--set", setting)), *options,
-    ]  # fmt: skip
-
-
-@pytest.mark.thorough
-def test_chosen_filter_judges_training_and_audit(tasks: Path, tmp_path: Path) -> None:
-    succeed(*build_command(tasks, "sums", *FLEXIBLE), cwd=tmp_path)
+    succeed(
+        "run", "--task", "sums", "--include-path", "tasks", "--condition", "gapft", "--seed", "13",
+        "--model-args", "pretrained=bundled:demo,dtype=float32,device=cpu,batch_size=64",
+        *(part for setting in SETTINGS for part in ("--set", setting)), cwd=tmp_path,
+    )  # fmt: skip
     judge = (
         "a response passes if exact_match is 1, filter flexible-extract "
         "(the task's others: strict-match)"

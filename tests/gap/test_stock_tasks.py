@@ -8,31 +8,21 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
-from gapft_harness.cli.main import app
-from gapft_harness.compare.choice import CompareChoice
-from gapft_harness.compare.comparison import compare
-from gapft_harness.core.errors import UserError
-from tests.gap.results import read_items, read_rates, read_results, read_states
+from tests.gap.results import read_items, read_rates, read_results
 from tests.gap.stock import (
     DOCUMENTS,
-    POLICY,
-    STOCK,
     K,
     evaluate_each_response,
-    evaluate_texts,
     run_gap,
     write_stock,
-    write_task,
 )
+from tests.presentation.exploring import unpack_page
 
 #: The filters of each task, and its metric.
 FILTERS = {
     "gsm8k": ("strict-match", "flexible-extract"),
-    "gsm8k_cot": ("strict-match", "flexible-extract"),
     "hendrycks_math_algebra": ("none",),
     "triviaqa": ("remove_whitespace",),
     "bbh_cot_fewshot_boolean_expressions": ("get-answer",),
@@ -98,38 +88,25 @@ def test_decisions_match_lm_eval(folder: Path, task: str) -> None:
         assert logged[key]["resps"] == row["resps"]
 
 
-def test_compare_reads_the_logs(gsm8k: Path) -> None:
-    place = gsm8k / "gap"
-    comparison = compare(
-        str(place / "greedy"),
-        [str(place / "greedy")],
-        CompareChoice(source_samples=[str(place / "samples")]),
-    )
-    results = read_results(gsm8k)
-    assert comparison.findings.states is not None
-    states = {state: int((comparison.findings.states == state).sum()) for state in "GSU"}
-    assert states == read_states(results)["strict-match"]
-    assert comparison.metric.filter == "strict-match"
-    assert comparison.higher_is_better is True
-
-
-def test_uses_chosen_filter(folder: Path, gsm8k: Path) -> None:
-    done = run_gap(folder, "gsm8k", "--filter", "flexible-extract", out="flexible")
-    assert done.exit_code == 0, (done.output, done.exception)
-    results = read_results(folder / "flexible")
-    other = read_results(gsm8k)
-    assert results["search"][0]["filter"] == "flexible-extract"
-    assert read_rates(results) == read_rates(other)
-    assert next(iter(read_rates(results))) == "flexible-extract"
-
-
-def test_rerun_reuses_responses_and_files(folder: Path, gsm8k: Path) -> None:
-    requests = (folder / "gsm8k.asked").read_text()
-    before = read_files(gsm8k)
-    done = run_gap(folder, "gsm8k")
-    assert done.exit_code == 0, (done.output, done.exception)
-    assert (folder / "gsm8k.asked").read_text() == requests
-    assert read_files(gsm8k) == before
+def test_explorer_has_every_response_and_verdict(folder: Path, gsm8k: Path) -> None:
+    index, contents = unpack_page(gsm8k / "gap" / "explorer.html")
+    items, texts = read_items(gsm8k), json.loads((folder / "gsm8k.json").read_text())
+    assert len(index["problems"]) == DOCUMENTS
+    for entry, content in zip(index["problems"], contents, strict=True):
+        number = int(entry["head"][1:].partition("]")[0])
+        strict, flexible = (items[name, number] for name in FILTERS["gsm8k"])
+        assert entry["id"] == strict["problem_id"]
+        assert entry["facts"] == {
+            "state": strict["state"],
+            "state by flexible-extract": flexible["state"],
+            "samples": f"{strict['passing']}/{K}",
+        }
+        assert content["prompt"].count("Question:") == 6, "with its five examples"
+        responses = [*content["responses"], *content["samples"]]
+        assert [response["text"] for response in responses] == texts[f"[{number}]"]
+        for response in responses:
+            is_right = f"#### {2 * number}" in response["text"]
+            assert response["verdict"] == ("right" if is_right else "wrong")
 
 
 def test_rejects_graded_metric_before_generation(folder: Path) -> None:
@@ -172,46 +149,6 @@ def test_reports_unused_repeats_and_votes(folder: Path) -> None:
     assert "maj@8" in str(voted.exception)
 
 
-def test_repeats_of_logs_give_same_states(folder: Path, gsm8k: Path) -> None:
-    """The log's number is that of the first response; the task's metric judges the others."""
-    stock, numbers_of = STOCK["gsm8k"], {"test": range(DOCUMENTS), "train": range(100, 120)}
-    splits = {split: map(stock.document, numbers) for split, numbers in numbers_of.items()}
-    write_task(folder / "tasks", "repeated", stock.file, splits, repeats=K)
-    greedy, samples = folder / "repeats" / "greedy", folder / "repeats" / "samples"
-    evaluate_texts(folder, "gsm8k", 0, out=greedy)
-    rows = evaluate_texts(folder, "gsm8k", 1, "repeated", samples)
-    assert {len(responses) for row in rows for responses in row["resps"]} == {K}
-    with pytest.raises(UserError, match="say how many of them passed"):
-        compare(str(greedy), [str(greedy)], CompareChoice(source_samples=[str(samples)]))
-    for name in FILTERS["gsm8k"]:
-        run = folder / f"logs-{name}"
-        responses = {
-            "audit": [str(next(samples.rglob("samples_*.jsonl")))],
-            "greedy": {"audit": str(next(greedy.rglob("samples_*.jsonl")))},
-            "judge": True,
-            "filter": name,
-        }
-        done = CliRunner().invoke(
-            app,
-            [
-                "gap", "gsm8k", "--out", str(run), "--k", str(K), "--filter", name,
-                "--include-path", str(folder / "tasks"), "--model-args", f"pretrained={POLICY}",
-                "--plugin", str(folder / "canned.py"), "--set", "executor.name=here",
-                "--set", f"search.responses={json.dumps(responses)}",
-            ],
-        )  # fmt: skip
-        assert done.exit_code == 0, (done.output, done.exception)
-        states = {
-            row["problem_id"]: row["state"]
-            for row in pq.read_table(run / "states/audit.parquet").to_pylist()
-        }
-        ours = read_items(gsm8k)
-        assert len(states) == DOCUMENTS
-        for (of_filter, _), row in ours.items():
-            if of_filter == name:
-                assert states[row["problem_id"]] == row["state"]
-
-
 def check_majority(results: dict[str, Any], name: str, rows: list[list[dict[str, Any]]]) -> None:
     """Check maj@K, with votes for the texts that lm_eval's filter extracts from K samples."""
     majority = read_rates(results)[name].get(f"maj@{K}")
@@ -235,13 +172,3 @@ def read_log(folder: Path, kind: str) -> list[dict[str, Any]]:
     """Read the rows of a log."""
     (log,) = (folder / "gap" / kind).glob("samples_*.jsonl")
     return [json.loads(line) for line in log.read_text().splitlines()]
-
-
-def read_files(folder: Path) -> dict[str, bytes]:
-    """Read every file that ``gap`` writes."""
-    files = sorted(path for path in (folder / "gap").rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
-
-
-def test_covers_every_stock_task() -> None:
-    assert set(STOCK) == {*FILTERS, "gsm8k_cot_self_consistency"}

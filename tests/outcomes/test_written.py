@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -12,7 +11,7 @@ import pytest
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
 from gapft_harness.core.errors import UserError
-from gapft_harness.outcomes.logs import Evaluation, Log, find_single_run, open_log
+from gapft_harness.outcomes.logs import Evaluation, Log, open_log
 from gapft_harness.outcomes.samples import list_metrics
 from gapft_harness.outcomes.table import (
     choose_metric,
@@ -21,17 +20,6 @@ from gapft_harness.outcomes.table import (
     read_outcomes,
 )
 from tests.outcomes.made import WRITTEN, copy_details
-
-
-def test_compares_lighteval_folders(tmp_path: Path) -> None:
-    before, after = (
-        copy_details(tmp_path / side, f"lighteval_{side}") for side in ("before", "after")
-    )
-    comparison = compare(str(before), [str(after)], CompareChoice())
-    assert comparison.metrics.keys() == {"toy|0"}
-    assert str(comparison.metric) == "em"
-    (paired,) = comparison.findings.models.values()
-    assert (paired.before, paired.after, paired.gained, paired.lost) == (0.5, 0.5, 2, 2)
 
 
 def count_first(log: Log, metric: str | None = None) -> list[float]:
@@ -56,16 +44,6 @@ def test_lighteval_mean_gives_number_of_passes(tmp_path: Path) -> None:
     assert (sample.response, sample.text, dict(sample.scores)) == (
         "option 1: 6", None, {"acc,none": 1},
     )  # fmt: skip
-
-
-def test_lighteval_samples_give_states(tmp_path: Path) -> None:
-    before = copy_details(tmp_path / "before", "lighteval_before")
-    samples = copy_details(tmp_path / "samples", "lighteval_samples")
-    choice = CompareChoice(source_samples=[str(samples)])
-    comparison = compare(str(before), [str(before)], choice)
-    assert comparison.samples is not None
-    assert comparison.samples.k == 4
-    assert comparison.samples.passing.tolist() == [2] * 4
 
 
 def test_epochs_of_records_share_a_score() -> None:
@@ -93,13 +71,6 @@ def test_compares_every_eval_ever_records() -> None:
     comparison = compare(before, [epochs], CompareChoice(filter="match:accuracy"))
     (paired,) = comparison.findings.models.values()
     assert (paired.before, paired.after) == (pytest.approx(2 / 3), 0.5)
-
-
-def test_compares_epochs_without_verdicts() -> None:
-    epochs = str(WRITTEN / "every_eval_ever_epochs.jsonl")
-    comparison = compare(epochs, [epochs], CompareChoice())
-    (paired,) = comparison.findings.models.values()
-    assert paired.before == 0.5
 
 
 def test_rejects_records_with_conflicting_scores(tmp_path: Path) -> None:
@@ -131,14 +102,3 @@ def test_rejects_details_without_rows(tmp_path: Path) -> None:
     pq.write_table(empty, tmp_path / "log.parquet")
     with pytest.raises(UserError, match=r"log\.parquet"):
         compare(str(tmp_path / "log.parquet"), [str(tmp_path / "log.parquet")], CompareChoice())
-
-
-def test_latest_option_chooses_newest_details(tmp_path: Path) -> None:
-    folder = copy_details(tmp_path / "logs", "lighteval_before")
-    newer = folder / "details_toy|0_2026-01-02T00-00-00.000001.parquet"
-    shutil.copy(WRITTEN / "lighteval_after.parquet", newer)
-    with pytest.raises(UserError, match=r"toy\|0"):
-        find_single_run(str(folder), [], "BEFORE")
-    assert [log.path for log in find_single_run(str(folder), [], "BEFORE", latest=True).logs] == [
-        newer
-    ]

@@ -1,11 +1,9 @@
-"""explorer.html: its data, and its behaviour in a real browser; the pages of compare and gap."""
+"""explorer.html: its data, and its behaviour in a real browser."""
 
 from __future__ import annotations
 
 import base64
-import csv
 import hashlib
-import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,7 +28,6 @@ from gapft_harness.presentation.explorer import (
 from gapft_harness.presentation.page import link_problem
 from gapft_harness.presentation.visible import make_visible
 from tests.compare.logs import row, write_log
-from tests.gap.stock import K, run_gap, write_stock
 from tests.presentation.exploring import HOSTILE, unpack_page, wait_until
 from tests.report import chromium
 
@@ -192,22 +189,6 @@ def read_texts(browser: Any, selector: str) -> list[str]:
     return texts
 
 
-def test_page_holds_all_texts_and_verdicts(page: Path) -> None:
-    index, texts = unpack_page(page)
-    assert [problem["id"] for problem in index["problems"]] == [p.id for p in PROBLEMS]
-    for problem, entry, item in zip(PROBLEMS, index["problems"], texts, strict=True):
-        assert entry["head"] == f"{int(problem.id[-3:])} (times two)? Answer:"
-        assert (entry["facts"], item["gold"]) == (problem.facts, problem.gold)
-        assert entry["verdicts"] == [response.verdict for response in problem.responses]
-        right = [verdict == "right" for verdict in entry["verdicts"]]
-        assert entry["changes"] == [after - right[0] for after in right]
-        assert item["prompt"] == problem.prompt
-        for key, responses in (("responses", problem.responses), ("samples", problem.samples)):
-            expected = [{**response._asdict(), "attempts": []} for response in responses]
-            assert item[key] == expected
-    assert index["cut"] is None
-
-
 def test_numbers_gain_and_lose(tmp_path: Path) -> None:
     responses = [ExploredResponse("", value) for value in (0.5, 0.75, 0.5, 0.125, 1 / 3)]
     problem = ExploredProblem("a", {}, "", "", responses)
@@ -234,16 +215,6 @@ def test_long_texts_are_cut_to_limit_the_page(
     assert texts[0]["prompt"].endswith("end")
     monkeypatch.setattr(explorer, "MAX_PACKED_CHARS", 1000)
     assert unpack_page(write_page(tmp_path, problems))[0]["cut"] == 120, "whatever the size"
-
-
-def test_few_shot_examples_are_not_in_the_list(tmp_path: Path) -> None:
-    shots = ["Question: Add 1 and 0?\nAnswer: 1\n\n", "Question: What is 2?\nAnswer: 2\n\n"]
-    problems = [
-        problem._replace(prompt=f"{shots[place % 2]}Question: Ann has {place}.\nAnswer:")
-        for place, problem in enumerate(PROBLEMS[:9])
-    ]
-    rows = unpack_page(write_page(tmp_path, problems))[0]["problems"]
-    assert [row["head"] for row in rows] == [f"Ann has {place}. Answer:" for place in range(9)]
 
 
 def test_filters_and_outcomes_select_problems(page: Path, open_page: Callable[..., Any]) -> None:
@@ -469,7 +440,7 @@ def test_page_fits_is_legible_and_follows_theme(
     assert browser.get_log("browser") == []
 
 
-# The pages of compare and gap; tests/laws has that of a run.
+# The page of compare; tests/gap has that of gap, tests/laws that of a run.
 
 
 def explore_logs(folder: Path, **choices: Any) -> tuple[Explored, list[ExploredProblem]]:
@@ -477,33 +448,6 @@ def explore_logs(folder: Path, **choices: Any) -> tuple[Explored, list[ExploredP
     with open_texts(comparison, written=True) as read_text:
         explored = build_explored(comparison, read_text)
         return explored, [*explored.read()]
-
-
-def test_compared_logs_have_their_responses(tmp_path: Path) -> None:
-    before = [0, 0, 1, 1, 0, 1, 0, 1, 1]
-    seeds = [[1, 0, 0, 1, 1, 1, 0, 0, 1], [1, 1, 1, 1, 0, 0, 0, 1, 1]]
-    write_log(tmp_path / "before", before)
-    for number, values in enumerate(seeds):
-        write_log(tmp_path / f"after{number}", values)
-    explored, problems = explore_logs(tmp_path, by="subject")
-    assert [*explored.models[1:]] == [("a", "after0"), ("a", "after1")]
-    assert [problem.id for problem in problems] == [str(number) for number in range(9)]
-    assert [problem.facts["subject"] for problem in problems] == [*"abcabcabc"]
-    for number, problem in enumerate(problems):
-        values = [column[number] for column in (before, *seeds)]
-        words = ["right" if value else "wrong" for value in values]
-        assert [response.verdict for response in problem.responses] == words
-        texts = [f"response {value} to {number}" for value in values]
-        assert [response.text for response in problem.responses] == texts
-        assert (problem.prompt, problem.gold) == (f"Question q{number}", "42")
-
-
-def test_compared_numbers_are_shown(tmp_path: Path) -> None:
-    write_log(tmp_path / "before", [0.25, 0.5, 1.0])
-    write_log(tmp_path / "after", [0.5, 0.125, 1.0])
-    _, problems = explore_logs(tmp_path)
-    verdicts = [[response.verdict for response in problem.responses] for problem in problems]
-    assert verdicts == [[0.25, 0.5], [0.5, 0.125], [1.0, 1.0]]
 
 
 @pytest.mark.parametrize(("most", "unchanged"), [(4, 2), (1, 0), (12, 10)])
@@ -530,35 +474,3 @@ def test_documents_with_one_number_have_distinct_ids(tmp_path: Path) -> None:
     ids = [problem.id for problem in problems]
     assert len({*ids}) == 3
     assert all(name.startswith("7 ") for name in ids)
-
-
-def test_gap_has_every_response_and_verdict(tmp_path: Path) -> None:
-    write_stock(tmp_path)
-    done = run_gap(tmp_path, "gsm8k")
-    assert done.exit_code == 0, (done.output, done.exception)
-    folder = tmp_path / "gsm8k" / "gap"
-    index, texts = unpack_page(folder / "explorer.html")
-    with (folder / "tables" / "items.csv").open(newline="") as file:
-        items = [*csv.DictReader(file)]
-    strict, flexible = (
-        [item for item in items if item["filter"] == name]
-        for name in ("strict-match", "flexible-extract")
-    )
-    texts_by_mark = json.loads((tmp_path / "gsm8k.json").read_text())
-    for item, other, entry, content in zip(strict, flexible, index["problems"], texts, strict=True):
-        number = int(item["doc_id"])
-        assert entry["id"] == item["problem_id"]
-        assert entry["facts"] == {
-            "state": item["state"],
-            "state by flexible-extract": other["state"],
-            "samples": f"{item['passing']}/{K}",
-        }
-        assert content["prompt"].count("Question:") == 6, "with its five examples"
-        assert entry["head"].startswith(f"[{number}] Ann has {number} pears. And twice?")
-        assert content["gold"] == f"2*{number}\n#### {2 * number}"
-        responses = [*content["responses"], *content["samples"]]
-        assert [response["text"] for response in responses] == texts_by_mark[f"[{number}]"]
-        for response in responses:
-            is_right = f"#### {2 * number}" in response["text"]
-            assert response["verdict"] == ("right" if is_right else "wrong")
-        assert (entry["verdicts"] == ["right"]) == bool(int(item["greedy"]))

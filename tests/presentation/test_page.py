@@ -5,10 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from dataclasses import replace
 from fractions import Fraction
 from html.parser import HTMLParser
-from urllib.parse import unquote, urlsplit
 
 import pytest
 from rich.console import Console
@@ -17,14 +15,12 @@ from gapft_harness.analysis.estimate import Estimate
 from gapft_harness.presentation.content import (
     Column,
     Figure,
-    Row,
     Section,
     Table,
-    add_hidden,
     format_value,
 )
-from gapft_harness.presentation.figures import flows, forest, lines
-from gapft_harness.presentation.page import Page, link_problem
+from gapft_harness.presentation.figures import forest, lines
+from gapft_harness.presentation.page import Page
 
 GAIN = Estimate(Fraction(23, 1000), 0.004, 0.044)
 HOSTILE = "<b>|x|</b>\u202e`$y$`\x1b[2J"
@@ -122,32 +118,3 @@ def test_figures_are_reproducible_and_name_their_lines() -> None:
     drawings = [lines("$x$", curve, "k", {"greedy": Estimate(0.3, 0.2, 0.4)}) for _ in "ab"]
     assert drawings[0] == drawings[1]
     assert drawings[0].startswith("<?xml")
-
-
-def test_other_keys_of_rows_become_columns_of_files() -> None:
-    rows: list[Row] = [{"a": 1, "b": 2}, {"a": 3, "c": Estimate(0.5, 0.4, 0.6)}]
-    table = Table("t", add_hidden([Column("a", "A")], rows), rows)
-    assert [column.key for column in table.titled] == ["a"]
-    empty = {"c_low": None, "c_high": None}
-    assert table.list_entries() == [
-        {"a": 1, "b": 2, "c": None, **empty},
-        {"a": 3, "b": None, "c": 0.5, "c_low": 0.4, "c_high": 0.6},
-    ]
-
-
-def test_problems_link_to_their_page_where_there_is_one() -> None:
-    odd = "a&b=c#d %41</a><b>x</b>\"'\u202e"
-    table = Table("cases", [Column("id", "problem", "problem")], [{"id": odd}])
-    page = Page("made", "t", [Section("", tables=[table])], explorer="<html>")
-    html = page.to_html()
-    assert f'href="{link_problem(odd)}"' in html
-    fragment = urlsplit(link_problem(odd)).fragment
-    assert unquote(fragment) == odd.replace("\u202e", "<U+202E>")
-    assert "b" not in Reader(html).tags
-    assert "href" not in replace(page, explorer="").to_html()
-
-
-def test_flows_are_drawn_once_for_each_state() -> None:
-    rows = {"G": [0.4, 0, 0.1, 0], "S": [0, 0.3, 0, 0.2]}
-    assert flows(rows) == flows(rows)
-    assert flows(rows) != flows({**rows, "S": [0, 0.2, 0, 0.3]})

@@ -11,7 +11,7 @@ from typing import Any
 from gapft_harness.core.records import Problem
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.sections import LogResponses
-from gapft_harness.run_directory.directory import RunDirectory, Split
+from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.search.recorded import LogImport
@@ -24,13 +24,13 @@ VERDICTS = [[1, 0, 1], [0, 0, 1], [0, 0, 0]]
 Line = dict[str, Any]
 
 
-def build_lines(verdicts: Sequence[Sequence[int]], split: str = "pool") -> list[Line]:
+def build_lines(verdicts: Sequence[Sequence[int]]) -> list[Line]:
     """Build a line for each verdict: the greedy response of a problem, then its samples."""
     return [
         {
-            "prompt": f"{split} {row * row}? {'aeiou'[row % 5]}",
+            "prompt": f"pool {row * row}? {'aeiou'[row % 5]}",
             "index": "greedy" if column == 0 else column - 1,
-            "text": f"{split} {row}, {column}{'!' * (column % 3)}",
+            "text": f"pool {row}, {column}{'!' * (column % 3)}",
             "passed": verdict,
         }
         for row, of_problem in enumerate(verdicts)
@@ -50,33 +50,26 @@ def search_logs(
     model: Path,
     name: str,
     files: Sequence[str],
-    *stages: str,
     k: int = 2,
-    splits: Sequence[Split] = ("pool",),
     greedy: str | None = None,
-    keys: dict[str, Any] | None = None,
     **choice: Any,
 ) -> RunDirectory:
-    """Search splits of the letters task with logs, in this process; then run stages.
-
-    The files and the greedy log are those of the pool.
-    """
+    """Search the pool of the letters task with logs, in this process."""
     args = {"pretrained": str(model), "log": str(task.folder / "log")}
     choice |= {"pool": list(files), "greedy": {"pool": greedy} if greedy else {}}
     content = {
         "name": name, "data": {"task": "letters"}, "model": {"backend": "recording", "args": args},
-        "search": {"k": k, "responses": choice}, "seeds": [13], **(keys or {}),
+        "search": {"k": k, "responses": choice}, "seeds": [13],
     }  # fmt: skip
     run = RunDirectory.create_or_open(task.folder / name, check_recipe(content, "test"))
-    context = task.context(run, splits)
-    run_stages(context, ["search", *stages], lambda stage: None)
+    run_stages(task.context(run, ("pool",)), ["search"], lambda stage: None)
     return run
 
 
-def get_states(run: RunDirectory, split: str = "pool") -> dict[str, str]:
-    """Classify each problem by its verdicts; return the states by the name in its record."""
+def get_states(run: RunDirectory) -> dict[str, str]:
+    """Classify the pool by its verdicts; return the states by the name of a problem's record."""
     states = {}
-    for problem_id, judged in read_judged(run.path / split / "responses.parquet"):
+    for problem_id, judged in read_judged(run.path / "pool/responses.parquet"):
         solved, *recovered = [response.verdict.passed for response in judged]
         name = problem_id.rpartition("-")[0]
         states[name] = "G" if solved else "S" if any(recovered) else "U"

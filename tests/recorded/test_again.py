@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from gapft_harness.core.errors import UserError
 from gapft_harness.stages.search import recorded
 from tests.kit.recording_run import LettersTask, write_letters_task
-from tests.kit.tampering import read_rows
 from tests.recorded.made import (
     VERDICTS,
     build_lines,
@@ -24,17 +22,6 @@ from tests.recorded.made import (
 @pytest.fixture
 def task(tmp_path: Path) -> LettersTask:
     return write_letters_task(tmp_path, pool=3, audit=3)
-
-
-def test_rerun_takes_no_responses_again(task: LettersTask, model: Path) -> None:
-    file = write_lines(task.folder / "r.jsonl", build_lines(VERDICTS))
-    run = search_logs(task, model, "run", [file])
-    table = (run.path / "pool/responses.parquet").read_bytes()
-    search_logs(task, model, "run", [file])
-    assert (run.path / "pool/responses.parquet").read_bytes() == table
-    Path(file).unlink()
-    search_logs(task, model, "run", [file])
-    assert (run.path / "pool/responses.parquet").read_bytes() == table
 
 
 def test_changed_log_is_read_again(task: LettersTask, model: Path) -> None:
@@ -58,16 +45,6 @@ def test_changed_settings_take_the_responses_again(task: LettersTask, model: Pat
     assert get_states(run) == before
 
 
-def test_same_rows_in_any_folder(task: LettersTask, model: Path) -> None:
-    """Token ids and seeds follow from the problems, not from the run directory."""
-    file = write_lines(task.folder / "r.jsonl", build_lines(VERDICTS))
-    tables = [
-        read_rows(search_logs(task, model, name, [file]).path / "pool/responses.parquet")
-        for name in ("one", "two")
-    ]
-    assert tables[0] == tables[1]
-
-
 def test_rejects_file_changed_while_reading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,19 +63,3 @@ def test_rejects_file_changed_while_reading(
 def append_line(file: str) -> None:
     with Path(file).open("a") as stream:
         stream.write("\n")
-
-
-def test_rejects_pipes_and_missing_files(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UserError, match="pipe: not found, or not a regular file"):
-        gather_responses(str(tmp_path / "pipe"))
-    with pytest.raises(UserError, match=r"none\.jsonl: not found"):
-        gather_responses(str(tmp_path / "none.jsonl"))
-
-
-def test_backend_recorded_keeps_no_verdicts(task: LettersTask, model: Path) -> None:
-    lines = [{**line, "passed": bool(line["passed"])} for line in build_lines(VERDICTS)]
-    file = write_lines(task.folder / "r.jsonl", lines)
-    args = {"pretrained": str(model), "responses": file}
-    with pytest.raises(UserError, match=r"search\.responses"):
-        task.run("r", search={"k": 2}, model={"backend": "recorded", "args": args})

@@ -5,13 +5,11 @@ from dataclasses import replace
 import numpy as np
 
 from gapft_harness.core.records import Arm, Budget
-from gapft_harness.experiments.allocation import AllocationPart, ExposedProblem, Exposures
 from gapft_harness.report.reading.inputs import (
     PASS,
     STATUSES,
     Audit,
     DeploymentDecodes,
-    LoadedPart,
     ReportInputs,
     TrainedArm,
 )
@@ -24,15 +22,10 @@ FLOWS = {
     "uniform": (0.56, 0.24, 0.02),
     "replay": (0.49, 0.20, 0.01),
     "all_verified": (0.68, 0.30, 0.02),
-    "diffuse": (0.62, 0.25, 0.03),
-    "concentrated": (0.57, 0.21, 0.04),
 }
 
-#: The conditions of a run without an allocation comparison.
+#: The conditions of a planted run.
 CONDITIONS = ("gapft", "uniform", "replay", "all_verified")
-
-#: Planted rates of an allocation comparison: a_A(1), a_A(2), a_B(0), a_B(1).
-SUCCESS = (0.80, 0.86, 0.24, 0.78)
 
 
 def build_recipe(**changes):
@@ -53,10 +46,10 @@ def build_recipe(**changes):
     return {**base, **changes}
 
 
-def build_audit(sizes=(446, 280, 274), k=8, seed=0):
+def build_audit(sizes, k):
     """Build problems of the three states, with samples that give these states."""
     n_g, n_s, n_u = sizes
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     states = np.array(["G"] * n_g + ["S"] * n_s + ["U"] * n_u)
     samples = np.full((len(states), k), FAIL, dtype=np.uint8)
     samples[:n_g][rng.random((n_g, k)) < 0.75] = PASS
@@ -111,48 +104,8 @@ def build_arm(audit, condition, seed, flows=None, n=134):
         ),
         budget=Budget(n, 8, 8 * n, 56 * 8 * n + seed, 20 * 8 * n + len(condition), -(-8 * n // 16)),
         matched=condition != "all_verified",
-        problems=n // 2 if condition == "concentrated" else n,
+        problems=n,
     )
-
-
-def build_exposures(seeds, half=59, union=150, success=SUCCESS):
-    """Build each seed's halves, drawn from one pool; rates are as planted, up to rounding."""
-
-    def outcomes(rng, rate):
-        passed = np.arange(half) < round(half * min(1, max(0, rate + 0.03 * rng.standard_normal())))
-        return rng.permutation(np.where(passed, "pass", "fail"))
-
-    problems = []
-    for seed in seeds:
-        rng = np.random.default_rng([seed, 7])
-        chosen = rng.permutation(union)[: 2 * half]
-        a_1, a_2, b_0, b_1 = (outcomes(rng, rate) for rate in success)
-        diffuse, concentrated = np.concatenate([a_1, b_1]), np.concatenate([a_2, b_0])
-        for i in np.argsort(chosen):
-            name, selected = ("A", 2) if i < half else ("B", 0)
-            verdicts = str(diffuse[i]), str(concentrated[i])
-            problems.append(
-                ExposedProblem(seed, f"pool-{chosen[i]:04}", name, 1, selected, *verdicts)
-            )
-    return Exposures("diffuse", "concentrated", tuple(problems))
-
-
-def build_allocation_parts(exposures):
-    """Build the allocation comparison's part of a report."""
-    return (LoadedPart(AllocationPart(), exposures),)
-
-
-def build_allocation_inputs(seeds=(13, 21, 42), sizes=(446, 280, 274), **changes):
-    """Build a run whose two conditions are compared by their exposures."""
-    names = ("diffuse", "concentrated")
-    base = build_inputs(names, seeds, sizes)
-    allocation = {"allocation": dict(zip(names, names, strict=True))}
-    compared_inputs = replace(
-        base,
-        recipe={**base.recipe, "experiments": allocation},
-        parts=build_allocation_parts(build_exposures(seeds)),
-    )
-    return replace(compared_inputs, **changes)
 
 
 def build_inputs(
@@ -208,26 +161,3 @@ def build_replicate_inputs():
         for trained in base.arms
     }
     return replace(base, recipe={**base.recipe, "conditions": conditions}, training=training)
-
-
-def sample_decodes(inputs, number=5):
-    """Return the inputs with sampled deployment decodes."""
-    rng = np.random.default_rng(number)
-    ability = rng.beta(0.7, 0.7, len(inputs.audit.ids))
-
-    def draw_decodes(name, gain):
-        passed = rng.random(len(ability)) < np.clip(ability + gain, 0, 1)
-        texts = tuple(
-            f"{name} on problem {place}, {'right' if outcome else 'wrong'}"
-            for place, outcome in enumerate(passed)
-        )
-        return DeploymentDecodes(np.where(passed, PASS, FAIL).astype(np.uint8), texts)
-
-    deployment = {"temperature": 0.6, "top_p": 0.95, "top_k": 0}
-    search = {**inputs.recipe["search"], "deployment": deployment}
-    return replace(
-        inputs,
-        recipe={**inputs.recipe, "search": search},
-        audit=replace(inputs.audit, deployed=draw_decodes("source", 0)),
-        arms=tuple(replace(arm, deployed=draw_decodes(arm.arm.name, 0.1)) for arm in inputs.arms),
-    )

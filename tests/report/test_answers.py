@@ -11,10 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gapft_harness.analysis.redistribution import NO_ANSWER
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.records import Arm
-from gapft_harness.report.reading.adapters import stacked
 from gapft_harness.report.reading.answers import NoAnswersError, read_answers
 from gapft_harness.run_directory import layout
 
@@ -59,14 +57,6 @@ def write_tables(
     return folder
 
 
-def test_codes_answers_and_missing_answers(tmp_path: Path) -> None:
-    answers = read_answers(write_tables(tmp_path), TASK, TABLES)
-    assert answers.golds.tolist() == [1, 0, 2]
-    assert answers.source.tolist() == [1, NO_ANSWER, 3]
-    assert stacked(answers.arms, "gapft").tolist() == [[0, 0, 2]] * 2
-    assert stacked(answers.arms, "uniform").shape == (1, 3)
-
-
 def test_reads_gold_from_object_answer(tmp_path: Path) -> None:
     golds = [{"answer": gold, "options": ["x", "y"]} for gold in GOLDS]
     answers = read_answers(write_tables(tmp_path, golds=golds), TASK, TABLES)
@@ -78,11 +68,6 @@ INVALID_TABLES: dict[str, dict[str, Any]] = {
     r"gapft-seed21.parquet: .*'letters' .*p1 \(gold 'B', answer 'A', verdict pass\)": {
         "statuses": ["pass", "pass", "pass"],
         "source": GOLDS,
-    },
-    r"p2 \(gold 'A', answer None, verdict pass\)": {
-        "trained": ["B", None, "C"],
-        "source": GOLDS,
-        "statuses": ["pass", "pass", "pass"],
     },
     r"'options'.*\{.answer.: 3\}": {"golds": ({"answer": 3}, "A", "C")},
 }

@@ -149,15 +149,6 @@ def test_sums_and_lists_differing_executions(run_folder: Path) -> None:
     assert results["executions"][0]["verdicts_differ"] == 1
 
 
-def test_single_responses_need_repeats_for_a_section(run_folder: Path) -> None:
-    run = open_episodes(run_folder, 1, 3, {"audit": SAME})
-    facts = read_episodes(run, list(ARMS))
-    assert facts == EpisodeFacts(1, (), Repeats(3, 3, 0, 0, ()))
-    episode = {"attempts": 1, "executions": 1}
-    run.update_facts(lambda recorded: recorded.update(task={"episode": episode}))
-    assert read_episodes(run, list(ARMS)) is None
-
-
 def test_gold_is_text_or_shortened_json_and_hides_hidden_tests() -> None:
     long = "x" * (2 * MAX_GOLD_CHARS)
     assert format_gold(json.dumps(long)) == long

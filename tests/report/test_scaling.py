@@ -1,4 +1,4 @@
-"""Tables on adapter scaling: exact means, counts, independence of order."""
+"""Tables on adapter scaling: exact means, and the limit of a loss."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def build_run(name: str, chosen: dict[str, tuple[int, float]], solved: int = 50)
     return ScaledRun(name, np.array([f"p{i:03}" for i in range(100)]), states, tuple(checkpoints))
 
 
-def build_rows(*runs: ScaledRun, replicates: int = 20, pooled: bool = False) -> dict[str, Rows]:
-    tables = build_tables(runs, replicates, 0, pooled=pooled)
+def build_rows(*runs: ScaledRun, pooled: bool = False) -> dict[str, Rows]:
+    tables = build_tables(runs, 20, 0, pooled=pooled)
     return {table.name: table.list_entries() for table in tables}
 
 
@@ -56,20 +56,6 @@ def test_loss_equal_to_tolerance_is_not_above() -> None:
     assert (environment["above_before"], environment["above_after"]) == (1, 0)
     assert [row["rho_G_before"] for row in tables["scaling"]] == [5 / 50, 6 / 50]
     assert [row["rho_G_after"] for row in tables["scaling"]] == [5 / 50, 3 / 50]
-
-
-def test_checkpoints_have_calibration_and_audit_counts() -> None:
-    run = build_run("r", {"a-1": (6, 0.75)})
-    (row,) = build_rows(run)["scaling"]
-    assert (row["calibration_problems"], row["calibration_solved"]) == (100, 60)
-    assert (row["audit_solved"], row["audit_lost_before"], row["audit_lost_after"]) == (50, 6, 3)
-    assert row["pass_at_1_source"] == 0.5
-    assert row["pass_at_1_trained"] == (50 - 6 + 50) / 100
-    assert row["pass_at_1_fixed"] == row["pass_at_1_chosen"] == (50 - 3 + 25) / 100
-    assert (row["kappa_S_before"], row["kappa_U_before"]) == (1, 1)
-    bounds = build_rows(run)["scaling_bounds"]
-    assert [bound["scale"] for bound in bounds] == [0.25, 0.5, 0.75, 1.0]
-    assert {(bound["solved"], bound["lost"], bound["rho_G"]) for bound in bounds} == {(60, 0, 0)}
 
 
 def test_environments_have_equal_weight() -> None:
@@ -85,22 +71,3 @@ def test_environments_have_equal_weight() -> None:
     assert mean["against_trained"] == (0 - 0.5) / 2
     assert mean["checkpoints"] == 4
     assert (mean["scale_0"], mean["scale_0.25"], mean["scale_1"]) == (1, 0, 3)
-
-
-def test_interval_of_mean_resamples_environments() -> None:
-    """Two environments without other variance: a replicate's mean is the mean of two draws."""
-    low, high = build_run("low", {"a-1": (0, 0.0)}), build_run("high", {"a-1": (0, 1.0)}, solved=0)
-    mean, *_ = build_rows(low, high, replicates=2000, pooled=True)["scaling_environments"]
-    assert mean["against_source"] == 0.5
-    assert (mean["against_source_low"], mean["against_source_high"]) == (0.0, 1.0)
-
-
-def test_order_of_runs_and_other_conditions_do_not_matter() -> None:
-    first = {"a-1": (3, 1.0), "a-2": (8, 0.5)}
-    runs = [
-        build_run("x", {**first, "b-1": (2, 0.75), "b-2": (1, 0.0)}),
-        build_run("y", {"a-1": (5, 0.75), "a-2": (0, 1.0)}, solved=40),
-    ]
-    assert build_rows(*runs, pooled=True) == build_rows(*reversed(runs), pooled=True)
-    alone = build_rows(build_run("x", first))["scaling_environments"]
-    assert build_rows(runs[0])["scaling_environments"][0] == alone[0]

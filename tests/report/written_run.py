@@ -152,8 +152,6 @@ def record_run(run, inputs, pool_responses):
         facts[f"selections/{name}.parquet"] = {"matched": trained.matched, "ends_unknown": 0}
         facts[f"budgets/{name}.json"] = asdict(trained.budget)
         facts[f"decisions/{name}.parquet"] = {"warnings": []}
-    for path in run.path.glob("decisions/*.*.parquet"):
-        facts[path.relative_to(run.path).as_posix()] = {"warnings": []}
     record_files(run, facts)
     stages = {
         name: {"seconds": seconds, "day": f"2026-11-{21 - (name == 'search')}"}

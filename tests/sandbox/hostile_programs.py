@@ -64,6 +64,7 @@ def build_ending(name: str, body: str, *verdicts: str, function: str | None = No
 
 HOSTILE = [
     # processes
+    build_ending("fork bomb", "while True: os.fork()", "runtime_error"),
     build_ending(
         "fork bomb that goes on",
         """
@@ -94,6 +95,25 @@ HOSTILE = [
         call(322, 3, b"", None, None, 0x1000)
         """,
     ),
+    build_refused(
+        "subprocess and multiprocessing",
+        """
+        import subprocess, multiprocessing
+        attempt(lambda: subprocess.run(["/bin/echo", "out"], check=True))
+        attempt(lambda: multiprocessing.Process(target=print, args=("out",)).start())
+        attempt(lambda: -1 if os.system("true") else 0)
+        """,
+    ),
+    build_ending(
+        "daemon that outlives",
+        """
+        def linger():
+            while True: time.sleep(1)
+        threading.Thread(target=linger, daemon=True).start()
+        print(2)
+        """,
+        "wrong_answer",
+    ),
     build_ending(
         "thread that outlives",
         "threading.Thread(target=lambda: time.sleep(999)).start(); print(1)",
@@ -120,6 +140,28 @@ HOSTILE = [
     ),
     # memory
     build_ending("allocation", "x = []\nwhile True: x.append(bytes(1 << 20))", "memory_limit"),
+    build_ending(
+        "allocation, swallowing",
+        """
+        x = []
+        while True:
+            try: x.append(b'x' * (16 << 20))
+            except MemoryError: pass
+        """,
+        "time_limit",
+        "memory_limit",
+        "runtime_error",
+    ),
+    build_ending(
+        "mmap",
+        """
+        import mmap
+        x = []
+        while True:
+            x.append(mmap.mmap(-1, 32 << 20)); x[-1].write(b'x' * (32 << 20))
+        """,
+        *("memory_limit", "runtime_error", "time_limit"),
+    ),
     build_refused(
         "memfd, shm, semaphores, message queues",
         """
@@ -134,6 +176,12 @@ HOSTILE = [
         """,
     ),
     build_ending("huge int", "print(len(str(1 << (1 << 33))))", "memory_limit", "time_limit"),
+    build_ending("huge power", "x = 7 ** (7 ** 9)", "time_limit", "memory_limit"),
+    build_ending(
+        "deep recursion without end",
+        "sys.setrecursionlimit(1 << 30)\ndef f(): f()\nf()",
+        *("runtime_error", "memory_limit", "time_limit"),
+    ),
     build_ending(
         "C stack overflow",
         """
@@ -156,6 +204,7 @@ HOSTILE = [
     build_ending(
         "inode filling", "for i in range(1 << 20): open(f'/tmp/{i}', 'w').close()", "runtime_error"
     ),
+    build_ending("stdout flood", "while True: print('x' * 4096)", "output_limit"),
     build_ending(
         "stdout flood, swallowing",
         """
@@ -172,6 +221,7 @@ HOSTILE = [
     ),
     build_ending("binary output", "os.write(1, bytes(range(256)) * 100)", "wrong_answer"),
     # time
+    build_ending("endless loop", "while True: pass", "time_limit"),
     build_ending(
         "swallowing exceptions, cancelling alarms, ignoring signals",
         """
@@ -188,6 +238,7 @@ HOSTILE = [
         "time_limit",
     ),
     build_ending("sleep", "time.sleep(999)", "time_limit"),
+    build_ending("waiting for a signal", "signal.pause()", "time_limit"),
     build_ending(
         "stopping itself",
         """
@@ -215,6 +266,7 @@ HOSTILE = [
         "runtime_error",
     ),
     # leaving early, forging
+    build_ending("exit(0) before the answer", "exit(0)", "wrong_answer"),
     build_ending("_exit(0) before the answer", "os._exit(0)", "wrong_answer"),
     build_ending("exit(3) after the answer", "print(1); exit(3)", "runtime_error"),
     build_ending(
@@ -246,6 +298,18 @@ HOSTILE = [
         "runtime_error",
     ),
     build_ending(
+        "objects equal to everything",
+        """
+        class Yes(int):
+            def __eq__(self, other): return True
+            def __ne__(self, other): return False
+            __hash__ = int.__hash__
+            def __str__(self): return "2"
+        print(Yes(2))
+        """,
+        "wrong_answer",
+    ),
+    build_ending(
         "returned object equal to everything",
         """
         class Yes(list):
@@ -267,9 +331,14 @@ HOSTILE = [
         function="f",
     ),
     build_ending(
-        "huge number as a value",
-        "def f(x): return 1 << 30_000_000",
-        *("time_limit", "memory_limit", "output_limit"),
+        "deep value",
+        """
+        def f(x):
+            value = []
+            for _ in range(10000): value = [value]
+            return value
+        """,
+        "runtime_error",
         function="f",
     ),
     build_ending(
@@ -279,6 +348,24 @@ HOSTILE = [
         function="f",
     ),
     build_ending("huge value", "def f(x): return [0] * 10_000_000", *FAILS, function="f"),
+    build_ending(
+        "huge number as a value",
+        "def f(x): return 1 << 30_000_000",
+        *("time_limit", "memory_limit", "output_limit"),
+        function="f",
+    ),
+    build_ending(
+        "huge number in a forged report",
+        """
+        import os
+        def f(x):
+            for digits in (b"4711", b"9" * 999_990):
+                os.write(3, b'["value", ' + digits + b"]\\n")
+            os._exit(0)
+        """,
+        "wrong_answer",
+        function="f",
+    ),
     build_ending(
         "tampering with json, builtins and modules",
         """
@@ -524,10 +611,16 @@ HOSTILE = [
         "compile bomb, nesting", "(" * 100_000 + ")" * 100_000, "compile_error", "memory_limit"
     ),
     build_ending(
+        "compile bomb, expression",
+        "x = " + "-" * 50_000 + "1",
+        *("compile_error", "memory_limit", "runtime_error", "wrong_answer"),
+    ),
+    build_ending(
         "compile bomb, constant",
         "x = (1 << 120) ** 2 * ('a' * 4000)\nx = " + "+".join(["'a' * 4000"] * 20_000),
         *("compile_error", "memory_limit", "time_limit", "runtime_error"),
     ),
     build_ending("null byte", "print(1)\0", "compile_error"),
     build_ending("lone surrogate", "print('\ud800')", "compile_error", "runtime_error"),
+    build_ending("no Python", "def f(:", "compile_error"),
 ]

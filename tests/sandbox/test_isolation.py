@@ -16,9 +16,9 @@ def build_call(source: str) -> Program:
     return Program(textwrap.dedent(source), "function", "f")
 
 
-#: Programs that look for the inputs of other tests, which are all "1".
-LOOKING = {
-    "in the frames": """
+#: Programs that answer depending on other running tests or on the order.
+TELLING = {
+    "the inputs in the frames": """
         import sys
         def f(x):
             frame, longest = sys._getframe(), 0
@@ -29,19 +29,53 @@ LOOKING = {
                 frame = frame.f_back
             return longest > 1
         """,
-    "in the collector": """
+    "the inputs in the collector": """
         import gc
         def f(x):
             gc.unfreeze()
             return any(type(v) is list and v[:2] == ["1", "1"] for v in gc.get_objects())
         """,
+    "a counter elsewhere": """
+        import builtins
+        def f(x):
+            builtins.turn = getattr(builtins, "turn", 0) + 1
+            return builtins.turn % 2 == 0
+        """,
+    "a counter in a file": """
+        def f(x):
+            try:
+                with open("/tmp/turn", "a+") as file:
+                    return file.write("x") and file.tell() % 2 == 0
+            except OSError:
+                return False
+        """,
+    "the clock": "import time\ndef f(x): return time.perf_counter_ns() % 2 == 0",
+    "chance": "import os\ndef f(x): return os.urandom(1) < b'\\x80'",
+    "what was written": """
+        import os
+        def f(x):
+            before = os.lseek(3, 0, os.SEEK_CUR)
+            os.write(3, b"x\\n")
+            return before > 0
+        """,
 }
 
 
-def test_memory_has_no_other_input(sandbox: Sandbox) -> None:
-    tests = [Test("1", "false")] * 12
-    results = sandbox.judge([(build_call(source), tests) for source in LOOKING.values()])
-    assert [result.verdict for result in results] == ["accepted"] * len(LOOKING)
+def test_opposite_golds_are_never_both_met(sandbox: Sandbox) -> None:
+    """With one answer per test, a program can be right on at most one of the two."""
+    golds = [[Test("1", value)] * 12 for value in ("true", "false")]
+    both = {}
+    for way, source in TELLING.items():
+        results = sandbox.judge([(build_call(source), tests) for tests in golds])
+        both[way] = [result.verdict for result in results].count("accepted") == 2
+    assert both == dict.fromkeys(TELLING, False)
+
+
+def test_guesses_are_right_half_the_time(sandbox: Sandbox) -> None:
+    """A second guess would give 3/4; the limit is 1/2 plus six standard deviations."""
+    tests = [Test("1", "true")] * 300
+    (result,) = sandbox.judge([(build_call(TELLING["chance"]), tests)], run_all=True)
+    assert [test.verdict for test in result.tests].count("accepted") < 202
 
 
 def test_call_finds_its_own_input_only(sandbox: Sandbox) -> None:
@@ -122,14 +156,6 @@ LEFT = {
     ),
     "attribute of a function": ("json", "hasattr(json.loads, 'left')", "json.loads.left = 1"),
     "sys.path": ("sys", "'/left' in sys.path", "sys.path.append('/left')"),
-    "limit of recursion": (
-        "sys", "sys.getrecursionlimit() == 77_777", "sys.setrecursionlimit(77_777)"
-    ),
-    "mode of a folder": (
-        "os, contextlib, stat",
-        "stat.S_IMODE(os.stat('/tmp').st_mode) == 0o700",
-        "with contextlib.suppress(OSError): os.chmod('/tmp', 0o700)",
-    ),
     "umask": ("os", "os.umask(0o22) != 0o22", "os.umask(0o77)"),
     "lowered limit": (
         "resource",
@@ -187,35 +213,33 @@ def test_calls_share_no_state(sandbox: Sandbox) -> None:
     assert verdicts == {name: {"accepted"} for name in LEFT}
 
 
-def test_programs_share_no_state(sandbox: Sandbox) -> None:
-    """A program that finds something ends with status 3; leaving may end it otherwise."""
-    programs = {}
-    for name, (start, is_left, leave) in LEFT.items():
-        if name != "default":  # which a function has
-            start = start if "=" in start or not start else f"import {start}"
-            source = f"x = 1\nimport os\n{start}\nif {is_left}: os._exit(3)\n{leave}"
-            programs[name] = Program(source)
-    items = [(program, [Test("", "")] * 2) for program in programs.values()]
-    results = sandbox.judge(items, run_all=True)
-    found = [
-        (name, test.reason)
-        for name, result in zip(programs, results, strict=True)
-        for test in result.tests
-        if test.reason == "exit status 3"
-    ]
-    assert found == []
-
-
 #: Functions with the verdict of the third of five tests, whose input is 2.
 ENDING = {
     "prints": ("accepted", "def f(x):\n    print('x' * 400_000)\n    return x"),
+    "leaves a file open": (
+        "accepted",
+        "def f(x):\n    global out\n    out = open(1, 'w', closefd=False)\n    out.write('noise')\n"
+        "    return x",
+    ),
+    "a pool of threads": (
+        "accepted",
+        "from concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(2)\n"
+        "def f(x): return pool.submit(int, x).result()",
+    ),
     "long values": ("accepted", "def f(x): return x if x != 3 else 'x' * 300_000"),
     "raises": ("runtime_error", "def f(x): return x if x != 2 else [][x]"),
+    "leaves": ("runtime_error", "import sys\ndef f(x): return x if x != 2 else sys.exit(0)"),
     "leaves at once": ("runtime_error", "import os\ndef f(x): return x if x != 2 else os._exit(0)"),
+    "dies": (
+        "runtime_error",
+        "import os\ndef f(x): return x if x != 2 else os.kill(os.getpid(), 9)",
+    ),
     "does not end": ("time_limit", "def f(x):\n    while x == 2: pass\n    return x"),
     "floods": ("output_limit", "def f(x):\n    while x == 2: print('x' * 9999)\n    return x"),
     "takes all memory": ("memory_limit", "def f(x): return x if x != 2 else len(bytes(1 << 40))"),
     "does not compile": ("compile_error", "def f(x) return x"),
+    "is not there": ("runtime_error", "def g(x): return x"),
+    "fails in its body": ("runtime_error", "def f(x): return x\n1 / 0"),
 }
 #: What makes a program fail after its last value, which it returns for the input 4.
 BAD_ENDS = [
@@ -238,6 +262,8 @@ def test_function_verdicts_do_not_depend_on_other_tests(sandbox: Sandbox) -> Non
     assert {name: summary[2][0] for name, summary in summaries.items()} == {
         name: verdict for name, (verdict, _) in ENDING.items()
     }
+    bad_ends = {action: build_bad_end(action) for action in BAD_ENDS}
+    judge_alone_and_together(sandbox, bad_ends, NUMBERS)
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
@@ -246,6 +272,20 @@ def test_failure_after_the_last_value_counts(sandbox: Sandbox, count: int) -> No
     tests = [*([Test("2", "2")] * (count - 1)), Test("4", "4")]
     items = [(build_bad_end(action), tests) for action in BAD_ENDS]
     assert "accepted" not in [result.verdict for result in sandbox.judge(items)]
+
+
+STDIN = [
+    "print(input())",
+    "print(1); exit(3)",
+    "1 / 0",
+    "while True: pass",
+    "print('x' * (2 << 20))",
+]
+
+
+def test_stdin_verdicts_do_not_depend_on_other_tests(sandbox: Sandbox) -> None:
+    tests = [Test(str(number), str(number)) for number in range(3)]
+    judge_alone_and_together(sandbox, {source: Program(source) for source in STDIN}, tests)
 
 
 def test_random_numbers_repeat_across_workers() -> None:

@@ -17,17 +17,10 @@ from gapft_harness.study.recipe import read_study
 from tests.report import planted
 from tests.report.written_run import build_recipe
 
-SEEDS = (13, 21, 73)
 
-
-def build_cell(
-    number: int = 0,
-    sizes: tuple[int, int, int] = (30, 20, 18),
-    k: int = 4,
-    replicates: int = 200,
-) -> ReportInputs:
+def build_cell(number: int, sizes: tuple[int, int, int] = (30, 20, 18)) -> ReportInputs:
     """Build planted inputs; each number gives different trained models on the same audit."""
-    base = planted.build_inputs(sizes=sizes, k=k, pool_states=(9, 100 + 10 * number, 7))
+    base = planted.build_inputs(sizes=sizes, k=4, pool_states=(9, 100 + 10 * number, 7))
     arms = [
         planted.build_arm(
             base.audit,
@@ -41,7 +34,7 @@ def build_cell(
         )
         for trained in base.arms
     ]
-    content = build_recipe(base, statistics={"replicates": replicates})
+    content = build_recipe(base)
     recipe = check_recipe(content, "planted").model_dump(mode="json")
     return replace(base, arms=tuple(arms), recipe=recipe)
 

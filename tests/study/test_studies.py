@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,16 +86,7 @@ def test_incomplete_cell_omits_means(folder: Path) -> None:
     assert list_report_differences(folder) == []
 
 
-def test_names_with_dollars_and_unicode_are_drawn(folder: Path) -> None:
-    write_study_file(cells={r"A $\bad{ x$": {"run": "runs/a"}, "$5 … $6": {"run": "runs/b"}})
-    run_planted_study(folder)
-
-
 # Rejected cells
-
-
-def miss_condition(folder: Path) -> None:
-    write_study_file(conditions=["gapft", "uniform", "random"])
 
 
 def miss_seed(folder: Path) -> None:
@@ -107,16 +96,6 @@ def miss_seed(folder: Path) -> None:
 def edit_decisions(folder: Path) -> None:
     path = folder / "runs/a/decisions/gapft-seed13.parquet"
     path.write_bytes(path.read_bytes() + b" ")
-
-
-def edit_selection(folder: Path) -> None:
-    path = folder / "runs/a/selections/gapft-seed13.parquet"
-    path.write_bytes(path.read_bytes() + b" ")
-
-
-def edit_recipe(folder: Path) -> None:
-    path = folder / "runs/a/recipe.yaml"
-    path.write_text(path.read_text().replace("pretrained: planted", "pretrained: other"))
 
 
 def decide_other_problems(folder: Path) -> None:
@@ -133,11 +112,8 @@ def damage_facts(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        (miss_condition, "random"),
         (miss_seed, "42"),
         (edit_decisions, r"gapft-seed13\.parquet"),
-        (edit_selection, r"selections/gapft-seed13\.parquet"),
-        (edit_recipe, r"recipe\.yaml: was changed"),
         (decide_other_problems, "uniform-seed13"),
         (damage_facts, "cannot be read"),
     ],
@@ -164,9 +140,6 @@ TWO_TOKENS = {"model": {**MODEL, "start_tokens": 2}}
     ("first", "second", "difference"),
     [
         ({}, {"search": {"k": 4, "temperature": 1.0}}, "search.temperature 0.7 → 1.0"),
-        ({}, {"training": {"learning_rate": 1e-4}}, "training.learning_rate 5e-05 → 0.0001"),
-        ({}, {"budget": {"replay": 3}}, "budget.replay 0 → 3"),
-        ({}, {"statistics": {"replicates": 100}}, "statistics.replicates 200 → 100"),
         ({}, {"conditions": OWN_N}, "conditions.uniform.n not set → 7"),
         (TWO_TOKENS, {"model": {**MODEL, "start_tokens": 1}}, "model.start_tokens 2 → 1"),
         (
@@ -231,8 +204,6 @@ def test_rejects_folder_with_unknown_files(folder: Path) -> None:
     chapter.write_text("my thesis")
     with pytest.raises(UserError, match=r"contains files but no study\.yaml"):
         run_planted_study(folder)
-    with pytest.raises(UserError, match=r"contains files but no study\.yaml"):
-        describe_study(read_study("study.yaml"), folder / "study", pytest.fail)
     # the same with a study file in the folder
     shutil.copy("study.yaml", "study/study.yaml")
     with pytest.raises(UserError, match=r"report: .* chapter1\.tex"):
@@ -286,24 +257,14 @@ def test_distinguishes_runs_from_studies(folder: Path) -> None:
 # Verify
 
 
-def edit_report(report: Path) -> Iterator[str]:
-    """Change one file after another, and yield its name while it is changed."""
-    for name in ("index.html", "tables/means.csv", "figures/forest.svg"):
-        content = (report / name).read_bytes()
-        (report / name).write_bytes(content.replace(b"1", b"2", 1))
-        yield name
-        (report / name).write_bytes(content)
-    (report / "more.txt").write_text("x")
-    yield "more.txt"
-    (report / "more.txt").unlink()
-
-
 def test_verify_finds_changed_reports_and_cells(folder: Path) -> None:
     run_planted_study(folder)
     assert list_report_differences(folder) == []
-    for name in edit_report(folder / "study/report"):
-        assert list_report_differences(folder) == [f"report/{name}"]
-    assert list_report_differences(folder) == []
+    means = folder / "study/report/tables/means.csv"
+    means.write_bytes(means.read_bytes().replace(b"1", b"2", 1))
+    (folder / "study/report/more.txt").write_text("x")
+    changed = ["report/more.txt", "report/tables/means.csv"]
+    assert sorted(list_report_differences(folder)) == changed
     path = folder / "runs/a/decisions/gapft-seed13.parquet"
     path.write_bytes((folder / "runs/a/decisions/gapft-seed21.parquet").read_bytes())
     record_again(folder / "runs/a", "decisions/gapft-seed13.parquet")
@@ -311,15 +272,6 @@ def test_verify_finds_changed_reports_and_cells(folder: Path) -> None:
     replace_run(folder, "b", 1, training={"learning_rate": 1e-3})
     differences = verify_study(folder / "study").differences
     assert [line for line in differences if "training.learning_rate 5e-05 → 0.001" in line]
-
-
-def test_verify_finds_cell_that_was_completed_later(folder: Path) -> None:
-    shutil.move(folder / "runs/b", folder / "away")
-    with pytest.raises(GapftError, match="1 of 2 cells are incomplete"):
-        run_planted_study(folder)
-    assert list_report_differences(folder) == []
-    shutil.move(folder / "away", folder / "runs/b")
-    assert "report/results.json" in list_report_differences(folder)
 
 
 # Remaining work
@@ -375,18 +327,3 @@ def test_paper_study_has_six_logic_recipes(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert "6 of 6 cells are left; 12 adapters each" in text
     assert not (tmp_path / "runs").exists()
-
-
-def test_separate_budget_group_is_not_matched(folder: Path) -> None:
-    """A condition with its own n is matched among its own group, not with the lead."""
-    conditions = {name: {} for name in ("gapft", "uniform", "replay")}
-    for number, name in enumerate("ab"):
-        inputs = build_cell(number)
-        arms = tuple(replace(arm, matched=True) for arm in inputs.arms)
-        own = {**conditions, "all_verified": {"selector": "uniform", "n": 295}}
-        shutil.rmtree(folder / "runs" / name)
-        write_run(folder / "runs" / name, replace(inputs, arms=arms), conditions=own)
-    run_planted_study(folder)
-    assert [row["b"] for row in read_results(folder)["means"] if row["matched_budget"]] == [
-        "uniform", "replay",
-    ]  # fmt: skip

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.command import gapft, succeed
+from tests.kit.command import succeed
 from tests.kit.letters import prepare_letters_run
 from tests.kit.patience import PATIENCE_S
 from tests.kit.records import read_run
@@ -97,25 +96,3 @@ def test_study_resumes_after_kill_and_verifies(folder: Path) -> None:
     text = succeed("verify", "out", "--plugin", "plugin.py", cwd=folder).stdout
     assert "Letters, fewer: " in text
     assert "the study's report is equal to one recomputed from its cells" in text
-
-
-@pytest.mark.thorough
-def test_cell_that_cannot_rerun_fails_alone(folder: Path) -> None:
-    """Uses the runs of the previous test; nothing can be stored any more."""
-    shutil.rmtree(folder / "out/cells/.store")
-    (folder / "out/cells/.store").write_text("a file in place of the folder")
-    text = STUDY.replace("{data.pool_limit: 40}", "{data.pool_limit: 39}")
-    (folder / "study.yaml").write_text(text)
-    left = succeed("run", "study.yaml", *MORE, "--dry-run", cwd=folder).stdout
-    assert "1 of 2 cells are left" in left
-    assert "data.pool_limit 40 → 39" in left
-    done = gapft("run", "study.yaml", *MORE, cwd=folder)
-    assert done.returncode == 1
-    assert "cell Letters, fewer failed: store " in done.stderr
-    assert "data.pool_limit 40 → 39" in done.stderr
-    results = json.loads((folder / "out/report/results.json").read_text())
-    assert "means" not in results
-    assert {row["cell"] for row in results["conditions"]} == {"Letters"}
-    verified = gapft("verify", "out", "--plugin", "plugin.py", cwd=folder)
-    assert verified.returncode == 1
-    assert "report/results.json: differs" in verified.stderr
