@@ -136,6 +136,39 @@ def test_ended_run_goes_on(whole: WatchedRun, make_run: Callable[..., WatchedRun
     check_finished(run, whole)
 
 
+def test_ended_change_of_the_recipe_goes_on(whole: WatchedRun, tmp_path: Path) -> None:
+    """Killed when new adapters are in place and not recorded yet; with both recipes in turn."""
+    change = ("--set", "training.repetitions=8")
+    changed = copy_run(whole, tmp_path / "changed", change)
+    changed.finish()
+    point = next(
+        point
+        for point in changed.list_points()
+        if point.what == "run/run.json" and point.after.startswith("run/adapters/")
+    )
+    run = copy_run(whole, tmp_path / "killed")
+    for settings, expected in (((), whole), (change, changed)):
+        run.settings = change
+        assert end_at_each(run, [(point, "SIGKILL")]) == 1
+        run.settings = settings
+        run.finish()
+        assert read_tables(run) == read_tables(expected)
+        (run.folder / "record").write_text("")
+
+
+def copy_run(run: WatchedRun, folder: Path, settings: tuple[str, ...] = ()) -> WatchedRun:
+    """Copy a run with its store, and forget the work that is recorded."""
+    shutil.copytree(run.folder, folder)
+    (folder / "record").write_text("")
+    return WatchedRun(folder, settings)
+
+
+def read_tables(run: WatchedRun) -> dict[str, Any]:
+    """Read what a run has found out, without the report, which tells of changed recipes."""
+    outcome = read_outcome(run.path)
+    return {name: content for name, content in outcome.items() if not name.startswith("report/")}
+
+
 @pytest.mark.thorough
 def test_run_without_locks_and_links_goes_on(
     whole: WatchedRun, make_run: Callable[..., WatchedRun]
