@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 
 from gapft_harness.analysis.power import compute_data_factor
 from gapft_harness.compare.policy import (
+    EXIT_STATUS,
     GateVerdict,
     Margins,
     decide,
+    find_worst,
     read_policy,
 )
 from tests.compare.command import read_refusal, run_compare
@@ -70,6 +72,12 @@ def test_verdict_follows_from_interval(
     is_undecided = margin is not None and high >= -margin
     assert decision.undecided == (margin if is_undecided else None)
     assert decision.factor is None or decision.factor >= 1
+
+
+@given(st.lists(st.sampled_from(list(EXIT_STATUS)), min_size=1))
+def test_worst_verdict_sets_status(verdicts: list[GateVerdict]) -> None:
+    status = EXIT_STATUS[find_worst(verdicts)]
+    assert status == (1 if "BLOCK" in verdicts else 3 if "INCONCLUSIVE" in verdicts else 0)
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,14 @@ def choose_points(run: WatchedRun) -> list[Point]:
     return [point for point in points if point in chosen]
 
 
+def divide_points(run: WatchedRun) -> tuple[list[Point], list[Point], list[Point]]:
+    """Divide the chosen points among three tests; the second list has no links."""
+    points = choose_points(run)
+    first = points[1::4]
+    second = [p for n, p in enumerate(points) if n % 4 > 1 and ".new.partial" not in p.what]
+    return first, second, [point for point in points if point not in [*first, *second]]
+
+
 def end_at_each(run: WatchedRun, plan: Iterable[tuple[Point, str]]) -> int:
     """End commands of one run at points, one after another; return how many were ended.
 
@@ -127,9 +135,9 @@ def end_at_each(run: WatchedRun, plan: Iterable[tuple[Point, str]]) -> int:
 
 
 def test_ended_run_goes_on(whole: WatchedRun, make_run: Callable[..., WatchedRun]) -> None:
-    """Ended at every fourth kind of point; the next two tests take others."""
+    """Ended at every fourth point; two thorough tests, below, take the others."""
     run = make_run("local, 2 workers")
-    points = choose_points(whole)[1::4]
+    points, _, _ = divide_points(whole)
     ended = end_at_each(run, zip(points, itertools.cycle(ENDINGS), strict=False))
     assert ended >= len(ENDINGS)
     run.finish()
@@ -173,9 +181,8 @@ def read_tables(run: WatchedRun) -> dict[str, Any]:
 def test_run_without_locks_and_links_goes_on(
     whole: WatchedRun, make_run: Callable[..., WatchedRun]
 ) -> None:
-    """Ended at every fourth kind of point that is no link."""
     run = make_run("local, 2 workers", "without locks and links")
-    points = [point for point in choose_points(whole)[2::4] if ".new.partial" not in point.what]
+    _, points, _ = divide_points(whole)
     assert end_at_each(run, zip(points, itertools.cycle(ENDINGS))) > len(points) // 2
     run.finish()
     check_finished(run, whole)
@@ -185,11 +192,12 @@ def test_run_without_locks_and_links_goes_on(
 def test_ended_run_goes_on_with_another_executor(
     whole: WatchedRun, make_run: Callable[..., WatchedRun]
 ) -> None:
-    """Ray and local workers take turns at every fourth point. Ray replaces a killed worker."""
+    """Ray and local workers take turns. Ray replaces a killed worker."""
     run = make_run("ray")
     endings = itertools.cycle(ending for ending in ENDINGS if ending != "worker killed")
     executors = itertools.cycle(["ray", "local", "ray"])
-    for point, ending in zip(choose_points(whole)[::4], endings, strict=False):
+    _, _, points = divide_points(whole)
+    for point, ending in zip(points, endings, strict=False):
         run.settings = EXECUTORS[next(executors)]
         end_at_each(run, [(point, ending)])
     run.settings = EXECUTORS["ray"]

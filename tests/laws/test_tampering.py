@@ -157,8 +157,8 @@ def take_kinds_in_turn(damages: Iterable[Damage]) -> list[Damage]:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("base", BASES)
-def test_verify_names_every_damaged_and_forged_file(run_at: RunAt, base: str) -> None:
-    """A damage of each file, and a forgery of each kind and file, that no earlier base has."""
+def test_verify_names_damages_that_no_earlier_base_has(run_at: RunAt, base: str) -> None:
+    """A damage of each file, and a forgery of each kind and file."""
     earlier = [*BASES][: [*BASES].index(base)]
     known = {name(d) for other in earlier for d in tamper(run_at("reported", other).path)}
     run = run_at("reported", base)

@@ -8,6 +8,19 @@ from gapft_harness.lm_eval_bridge.task_file.code_files import tasks_path
 from tests.kit.command import lm_eval
 
 
+def test_hook_ignores_other_imports(monkeypatch):
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.setenv("GAPFT_NO_AUTOLOAD", "1")
+    before = list(sys.meta_path)
+    autoload.install()
+    assert sys.meta_path == before
+    monkeypatch.delenv("GAPFT_NO_AUTOLOAD")
+    autoload.install()
+    hook = sys.meta_path[0]
+    assert hook.find_spec("lm_eval") is None
+    assert hook.find_spec("json") is None
+
+
 def test_startup_ignores_package_without_hook(tmp_path, monkeypatch):
     """An older version of this package, or a folder with its name, may come first on the path."""
     line = (Path(autoload.__file__).parent / "gapft_harness_autoload.pth").read_text()

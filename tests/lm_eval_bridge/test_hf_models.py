@@ -116,6 +116,20 @@ def test_unusable_model_is_refused(tmp_path: Path, fault: str) -> None:
     assert all(culprit in str(refused.value) for culprit in culprits)
 
 
+def test_template_that_leaves_out_a_begun_answer_is_refused(tmp_path: Path) -> None:
+    template = CHAT_TEMPLATE.replace(
+        "{% for message in messages %}",
+        "{% for message in messages if message['role'] != 'assistant' %}",
+    )
+    folder = write_byte_llama(tmp_path / "model", chat_template=template)
+    sampler = HfSampler(build_settings(folder, chat_template=True), None)
+    assert generate_all(sampler, REQUESTS, SHORT)
+    turns = ({"role": "user", "content": "Why?"}, {"role": "assistant", "content": "It is"})
+    begun = [make_request("p0", "Why? It is", (GREEDY,), turns=turns)]
+    with pytest.raises(UserError, match="gen_prefix"):
+        generate_all(sampler, begun, SHORT)
+
+
 def test_vocabulary_may_be_larger_than_the_tokenizer(tmp_path: Path) -> None:
     folder = write_byte_llama(tmp_path / "model")
     resize_vocabulary(folder, 320)
@@ -163,6 +177,3 @@ def test_start_token_is_added_as_in_lm_eval(tmp_path: Path, prompt: str) -> None
         assert answer.prompt_ids[0] == 1
     [generation] = answer.generations
     assert [1, *generation.token_ids] == encode("lol").input_ids
-
-
-# Models of lm-eval that return text

@@ -21,6 +21,7 @@ from transformers.generation.logits_process import (  # noqa: E402
 
 from gapft_harness.lm_eval_bridge.samplers import nucleus  # noqa: E402
 from gapft_harness.lm_eval_bridge.samplers.nucleus import (  # noqa: E402
+    ROUNDING,
     cut_largest,
     draw_tokens,
 )
@@ -77,6 +78,19 @@ def test_certain_rows_match_transformers(case: tuple[Any, Decoding, int]) -> Non
     assert torch.equal(scores[certain], expected[certain])
 
 
+@given(st.lists(st.integers(1, 50), min_size=12, max_size=12), st.integers(1, 11))
+def test_boundary_within_rounding_is_uncertain(weights: list[int], count: int) -> None:
+    """The first tokens have a probability of p up to rounding."""
+    weights.sort(reverse=True)
+    logits = torch.tensor([weights]).log()
+    for offset in (0.0, 3e-8, -3e-8, 0.5 * ROUNDING, -0.5 * ROUNDING):
+        top_p = sum(weights[:count]) / sum(weights) + offset
+        if not 0 < top_p < 1:
+            continue
+        _, certain = compute_own_scores(logits, Decoding(True, 1, top_p=top_p), 11)
+        assert not certain.any()
+
+
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lower the limits so that a vocabulary of 60 is large."""
@@ -102,6 +116,20 @@ def test_draw_inverts_cumulative_distribution(top_p: float, top_k: int, scale: f
         assert ((drawn == expected) | near).all()
         assert near.sum() < 5
         assert (scores[torch.tensor(drawn)] > -torch.inf).all(), "impossible tokens are never drawn"
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_draw_does_not_depend_on_batch() -> None:
+    torch.manual_seed(2)
+    logits = torch.cat([3 * torch.randn(6, 60), torch.zeros(2, 60), 0.1 * torch.randn(4, 60)])
+    uniforms = torch.rand(12, dtype=torch.float64)
+    for decoding in (Decoding(True, 1, top_p=0.9), Decoding(True, 1), Decoding(True, 1, top_k=6)):
+        together = draw_tokens(logits, uniforms, decoding)
+        order = torch.randperm(12)
+        assert torch.equal(draw_tokens(logits[order], uniforms[order], decoding), together[order])
+        for place in range(12):
+            alone = slice(place, place + 1)
+            assert draw_tokens(logits[alone], uniforms[alone], decoding) == together[alone]
 
 
 def test_edge_uniforms_draw_possible_tokens() -> None:

@@ -1,4 +1,4 @@
-"""Preimported names exist only where the prelude is requested."""
+"""Preimported names, and a higher limit on digits, exist only where the prelude is requested."""
 
 from __future__ import annotations
 
@@ -51,3 +51,28 @@ def test_livecodebench_names_exist_only_when_requested(tier):
     with Sandbox(tier=tier, workers=1, limits=LIMITS, prelude="lcb") as sandbox:
         assert list_verdicts(sandbox, NAMELESS.values()) == ["accepted"] * len(NAMELESS)
         assert list_verdicts(sandbox, [*PLAIN.values()][:-1]) == ["accepted"] * (len(PLAIN) - 1)
+
+
+#: Programs that convert an integer of as many digits as their input tells.
+CONVERSIONS = [
+    "print(6 if str(10 ** (int(input()) - 1)) else 0)",
+    "print(6 if int('9' * int(input())) else 0)",
+]
+
+
+@pytest.mark.parametrize(("prelude", "limit"), [("none", 4_300), ("lcb", 50_000)])
+@pytest.mark.parametrize("tier", TIERS)
+def test_converts_and_compiles_integers_up_to_the_limit_on_digits(tier, prelude, limit):
+    converted = [
+        (Program(source), [Test(str(digits), "6")])
+        for source in CONVERSIONS
+        for digits in (limit, limit + 1)
+    ]
+    compiled = [
+        (Program(f"print(6 if {'9' * digits} else 0)"), [Test("", "6")])
+        for digits in (limit, limit + 1)
+    ]
+    with Sandbox(tier=tier, workers=1, limits=LIMITS, prelude=prelude) as sandbox:
+        verdicts = [result.verdict for result in sandbox.judge(converted + compiled)]
+    expected = ["accepted", "runtime_error"] * len(CONVERSIONS)
+    assert verdicts == [*expected, "accepted", "compile_error"]

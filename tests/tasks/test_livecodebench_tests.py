@@ -110,60 +110,81 @@ def test_rejects_calling_pickle_without_executing(name, tmp_path):
     assert canary.exists()
 
 
-#: Pickles with an instruction that no pickled string has (or not in this number), and broken ones.
-BAD_PICKLES = [
-    b"Pexecuted\n.",  # PERSID
-    b"\x80\x04\x8c\x08executedQ.",  # BINPERSID
-    b"cos\nsystem\n.",  # GLOBAL
-    b"\x80\x04\x8c\x02os\x93.",  # STACK_GLOBAL
-    b"\x80\x02\x82\x01.",  # EXT1
-    b"I" + b"9" * 4000 + b"\n.",  # INT
-    b"\x80\x02\x8b" + (1 << 20).to_bytes(4, "little") + b"\x7f" * (1 << 20) + b".",  # LONG4
-    pickle.dumps(b"[]"),  # SHORT_BINBYTES
-    b"\x80\x04\x8c\x02[]2222222.",  # DUP
-    b"\x80\x04\x8c\x02[]\x8c\x02[].",  # two strings
-    b"\x80\x04\x8c\x02[]\x94h\x00.",  # BINGET
-    b"\x80\x05\x97.",  # NEXT_BUFFER
-    b"S'[]'\n.",  # STRING
-    b"\x80\x04\x8c\x02[]" + b"\x94" * 5_000_000 + b".",  # millions of MEMOIZE
-    b"\x80\x04\x95" + bytes(8) + (b"\x95" + bytes(8)) * 1000 + b".",  # frames
-    *(b"", b"\x80\x04.", b"\xff\xfe", pickle.dumps("[]") + b"x", pickle.dumps("[]")[:-4]),
-    *(b"\x80\x04X\xff\xff\xff\x7f[].", b"\x80\x04\x8d" + b"\xff" * 8 + b"[]."),
-    b"\x80\x04\x8c\x01\xff.",
-]
-#: Texts that are no list of tests.
-BAD_LISTS = [
-    "[" * 100_000,
-    '[{"input": ' + "[" * 100_000,
-    "[" + "[]," * 1_000_000 + "[]]",
-    "[" + "9" * 100_000 + "]",
-    "[null]",
-    '[{"input": "1", "input": "1"}]',
-    '[{"input": "1", "weight": "1"}]',
-    json.dumps([{**ONE[0], "testtype": "interactive"}]),
-    json.dumps(ONE)[:-4],
-    json.dumps(ONE) + "[]",
-    json.dumps(ONE).replace("1", "\x01"),
-    json.dumps([build_test("\ud800", "")]),
-]
-#: Texts with a corrupted layer: base64, zlib, what follows it.
-BAD_LAYERS = [
-    *("", "ÄÖÜ", pack_tests(ONE).replace("e", "\n", 1)),
-    base64.b64encode(pickle.dumps("[]")).decode(),
-    base64.b64encode(zlib.compress(b"[]")[:-1]).decode(),
-    base64.b64encode(zlib.compress(b"[]") + b"xy").decode(),
-]
-REFUSED = [
-    *map(wrap_pickle, BAD_PICKLES),
-    *BAD_LISTS,
-    *(wrap_pickle(pickle.dumps(text)) for text in BAD_LISTS),
-    *BAD_LAYERS,
-]
+#: By refused instruction: a pickle with it. A pickled string has none, or fewer.
+INSTRUCTIONS = {
+    "PERSID": b"Pexecuted\n.",
+    "BINPERSID": b"\x80\x04\x8c\x08executedQ.",
+    "GLOBAL": b"cos\nsystem\n.",
+    "STACK_GLOBAL": b"\x80\x04\x8c\x02os\x93.",
+    "EXT1": b"\x80\x02\x82\x01.",
+    "INT": b"I" + b"9" * 4000 + b"\n.",
+    "LONG4": b"\x80\x02\x8b" + (1 << 20).to_bytes(4, "little") + b"\x7f" * (1 << 20) + b".",
+    "SHORT_BINBYTES": pickle.dumps(b"[]"),
+    "DUP": b"\x80\x04\x8c\x02[]2222222.",
+    "SHORT_BINUNICODE": b"\x80\x04\x8c\x02[]\x8c\x02[].",
+    "BINGET": b"\x80\x04\x8c\x02[]\x94h\x00.",
+    "NEXT_BUFFER": b"\x80\x05\x97.",
+    "STRING": b"S'[]'\n.",
+    "MEMOIZE": b"\x80\x04\x8c\x02[]" + b"\x94" * 5_000_000 + b".",
+    "FRAME": b"\x80\x04" + (b"\x95" + bytes(8)) * 1000 + b".",
+}
 
 
-@pytest.mark.parametrize("number", range(len(REFUSED)))
-def test_anything_but_packed_tests_is_refused(number):
-    read_decode_error(REFUSED[number])
+@pytest.mark.parametrize("name", INSTRUCTIONS)
+def test_names_refused_instruction(name):
+    message = read_decode_error(wrap_pickle(INSTRUCTIONS[name]))
+    assert f"instruction {name} at byte" in message
+
+
+BROKEN_PICKLES = {
+    "empty": b"",
+    "no string": b"\x80\x04.",
+    "no pickle": b"\xff\xfe",
+    "more bytes": pickle.dumps("[]") + b"x",
+    "fewer bytes": pickle.dumps("[]")[:-4],
+    "a length beyond the end": b"\x80\x04X\xff\xff\xff\x7f[].",
+    "a length beyond memory": b"\x80\x04\x8d" + b"\xff" * 8 + b"[].",
+    "no UTF-8": b"\x80\x04\x8c\x01\xff.",
+}
+BROKEN_LISTS = {
+    "deep": "[" * 100_000,
+    "deep in a field": '[{"input": ' + "[" * 100_000,
+    "long": "[" + "[]," * 1_000_000 + "[]]",
+    "a long number": "[" + "9" * 100_000 + "]",
+    "null": "[null]",
+    "a field twice": '[{"input": "1", "input": "1"}]',
+    "an unknown field": '[{"input": "1", "weight": "1"}]',
+    "an unknown type": json.dumps([{**ONE[0], "testtype": "interactive"}]),
+    "truncated": json.dumps(ONE)[:-4],
+    "two lists": json.dumps(ONE) + "[]",
+    "a control character": json.dumps(ONE).replace("1", "\x01"),
+    "half a surrogate": json.dumps([build_test("\ud800", "")]),
+}
+#: Texts with a fault in a layer: base64, zlib, what follows it.
+BROKEN_LAYERS = {
+    "empty": "",
+    "no ASCII": "ÄÖÜ",
+    "a line break": pack_tests(ONE).replace("e", "\n", 1),
+    "no zlib": base64.b64encode(pickle.dumps("[]")).decode(),
+    "zlib truncated": base64.b64encode(zlib.compress(b"[]")[:-1]).decode(),
+    "more bytes": base64.b64encode(zlib.compress(b"[]") + b"xy").decode(),
+}
+
+
+@pytest.mark.parametrize("fault", BROKEN_PICKLES)
+def test_broken_pickle_is_refused(fault):
+    read_decode_error(wrap_pickle(BROKEN_PICKLES[fault]))
+
+
+@pytest.mark.parametrize("fault", BROKEN_LISTS)
+def test_broken_list_is_refused(fault):
+    read_decode_error(BROKEN_LISTS[fault])
+    read_decode_error(wrap_pickle(pickle.dumps(BROKEN_LISTS[fault])))
+
+
+@pytest.mark.parametrize("fault", BROKEN_LAYERS)
+def test_broken_layer_is_refused(fault):
+    read_decode_error(BROKEN_LAYERS[fault])
 
 
 @given(st.binary(max_size=200))

@@ -1,9 +1,10 @@
-"""Invariance of the real command: dividing a step does not change its loss."""
+"""The training of the real command is that of a literal loop; workers share trainings."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,14 @@ import pytest
 
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples
+from gapft_harness.stages.context import Context
+from gapft_harness.stages.experiment.stage import build_view
+from gapft_harness.stages.steps import list_training_steps
+from gapft_harness.stages.train import stage
 from gapft_harness.training.model import load_base
 from gapft_harness.training.plan import build_sequences
 from tests.kit.command import succeed
+from tests.kit.recording_run import InProcessExecutor
 from tests.kit.records import change_recipe
 from tests.training.examples import select_letters
 from tests.training.literal import run_literal_training
@@ -90,3 +96,13 @@ def test_command_equals_literal_loop(
     ):
         assert line["loss"] == pytest.approx(loss, rel=tolerance)
         assert line["grad_norm"] == pytest.approx(norm, rel=10 * tolerance)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_divides_trainings_among_workers(selected_run: Path, tmp_path: Path, workers: int) -> None:
+    run = RunDirectory.open(copy_run_with(selected_run, tmp_path / "run", {}, workers=workers))
+    context = Context(run, InProcessExecutor(), [str(selected_run / "plugin.py")])
+    (step,) = list_training_steps(build_view(context))
+    steps = [replace(step, settings={**step.settings, "seed": seed}) for seed in (13, 21, 34)]
+    groups = [divided.together for divided in stage.divide_steps(context, steps)]
+    assert len(set(groups)) == min(workers, 3)

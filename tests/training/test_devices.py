@@ -1,4 +1,4 @@
-"""The device that a training uses, and a base that is larger than a GPU. GPUs are simulated."""
+"""The device and memory that a training uses, and bases larger than a GPU. GPUs are simulated."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Decoding
 from gapft_harness.hooks.protocols import SearchedPool
 from gapft_harness.training import grpo, lora, memory
-from gapft_harness.training.devices import choose_device
-from gapft_harness.training.model import load_base
+from gapft_harness.training.devices import check_dtype, choose_device
+from gapft_harness.training.memory import estimate_memory
+from gapft_harness.training.model import add_lora, build_meta_model, load_base
 from tests.kit.tiny_models import write_byte_llama
-from tests.training.examples import assert_same_weights, examples, job
+from tests.training.examples import assert_same_weights, examples, job, settings
 
 
 @pytest.fixture(scope="module")
@@ -45,10 +46,47 @@ def test_uses_gpu_named_in_model_args(selected_devices: list[torch.device]) -> N
     assert len(selected_devices) == 1
 
 
+@pytest.mark.parametrize(
+    ("device", "expected"),
+    [
+        ("cuda:2", r"cuda:2, but this process sees 2 GPUs"),
+        ("cuda one", r"model\.args\.device: unknown device 'cuda one'"),
+        (1, r"model\.args\.device: unknown device 1"),
+    ],
+)
+def test_rejects_unavailable_device(
+    selected_devices: list[torch.device], device: object, expected: str
+) -> None:
+    with pytest.raises(UserError, match=expected):
+        choose_device(device)
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_missing_gpu_does_not_fall_back_to_cpu() -> None:
     with pytest.raises(UserError, match="cuda, but this process sees 0 GPUs"):
         choose_device("cuda")
+
+
+def test_rejects_dtype_unsupported_by_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch's answers for such a GPU are simulated."""
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla V100")
+    device = torch.device("cuda", 0)
+    with pytest.raises(UserError, match=r"Tesla V100 .* not compute in bfloat16; .* float32"):
+        check_dtype(settings(dtype="bfloat16"), device)
+    check_dtype(settings(dtype="float32"), device)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_estimate_is_that_of_the_real_model(model: Path, dtype: str) -> None:
+    arguments = {"pretrained": str(model)}
+    chosen = settings(dtype=dtype, rank=4)
+    estimate = estimate_memory(build_meta_model(arguments, chosen), chosen)
+    base = load_base(arguments, chosen)
+    assert estimate.weights == sum(p.nbytes for p in base.parameters())
+    trained = [p for p in add_lora(base, chosen, 1).parameters() if p.requires_grad]
+    # weight, gradient, two states of the optimizer
+    assert estimate.adapter == 4 * sum(p.nbytes for p in trained)
 
 
 @pytest.mark.parametrize(

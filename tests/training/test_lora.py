@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,11 @@ from gapft_harness.core.weights import weights_hash
 from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.plugins.trainers.lora import lora
 from gapft_harness.training import loop
+from gapft_harness.training.loop import Checkpoint, read_random_state
+from gapft_harness.training.model import add_lora, load_base
 from gapft_harness.training.objective import compute_loss
 from tests.kit.tiny_models import write_byte_llama
-from tests.training.examples import assert_same_weights, examples, job
+from tests.training.examples import assert_same_weights, examples, job, settings
 
 N = 37  # three steps of 16, the last of 5
 
@@ -186,6 +189,47 @@ def test_resuming_after_failed_step_gives_same_bytes(
     assert [line["step"] for line in json.loads(state["log"])] == [1, 2]
     lora(chosen)
     assert sha256(tmp_path / "failed") == sha256(tmp_path / "whole")
+
+
+class Stopped(Exception):
+    """Raised from a job's progress callback during training."""
+
+
+def stop_at(last: int) -> Callable[[int, int], None]:
+    def report(done: int, total: int) -> None:
+        if done == last:
+            raise Stopped
+
+    return report
+
+
+def test_ignores_checkpoint_of_other_training(model: Path, tmp_path: Path) -> None:
+    lora(job(model, tmp_path / "whole", examples(20)))
+    other = dataclasses.replace(job(model, tmp_path / "a", examples(21)), checkpoint_steps=1)
+    with pytest.raises(Stopped):
+        lora(dataclasses.replace(other, progress=stop_at(1)))
+    (tmp_path / ".a.checkpoint").read_bytes()
+    lora(job(model, tmp_path / "a", examples(20)))
+    assert read_contents(tmp_path / "a") == read_contents(tmp_path / "whole")
+
+
+def test_ignores_checkpoint_of_other_device_type(model: Path, tmp_path: Path) -> None:
+    """Random states and rounding differ between device types, so training restarts."""
+    adapted = add_lora(load_base({"pretrained": str(model)}, settings()), settings(), 1)
+    trainable = [p for p in adapted.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trainable)
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    inputs = {"settings": 1}
+
+    def open_checkpoint(device: torch.device) -> Checkpoint:
+        return Checkpoint.for_output(tmp_path / "a", inputs, device, None)
+
+    done = [{"step": 1, "loss": 0.5}]
+    open_checkpoint(cpu).save(adapted, optimizer, done, read_random_state(cpu))
+    before = [p.detach().clone() for p in trainable]
+    assert open_checkpoint(gpu).load(gpu, adapted, optimizer) == []
+    assert all(torch.equal(a, b) for a, b in zip(before, trainable, strict=True))
+    assert open_checkpoint(cpu).load(cpu, adapted, optimizer) == done
 
 
 def test_out_of_memory_error_names_the_key(

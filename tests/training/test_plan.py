@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.recipe.sections import Grpo, Training
-from gapft_harness.training.groups import is_flat, plan_prompts
+from gapft_harness.training.groups import Group, group_facts, is_flat, plan_prompts
 from gapft_harness.training.ledger import compute_learning_rate
 from gapft_harness.training.passes import cut_step
 from gapft_harness.training.plan import budget, build_sequences, plan_steps
@@ -135,6 +135,14 @@ def test_budget_equals_plan_totals(
     assert all(m.tokens <= chosen.max_length for m in members)
 
 
+@given(st.lists(st.text(alphabet="a~2", min_size=1, max_size=4), min_size=1, max_size=12))
+def test_slots_are_distinct_and_order_independent(ids: list[str]) -> None:
+    chosen = [example(name, index=i) for i, name in enumerate(ids)]
+    slots = [s.slot for s in build_sequences(chosen, settings())]
+    assert len(set(slots)) == len(ids)
+    assert [s.slot for s in build_sequences(chosen[::-1], settings())] == slots[::-1]
+
+
 def test_truncation_drops_end_token() -> None:
     chosen = settings(max_length=20, too_long="truncate")
     long, cut, fits = (
@@ -213,3 +221,18 @@ def test_prompts_repeat_only_after_full_pass(
     shuffled = list(ids)
     shuffler.shuffle(shuffled)
     assert plan_prompts(shuffled, updates, settings, 13) == plan
+
+
+GROUPS = [
+    Group(1, "a", "G", (1.0, 1.0), (3, 4), True),
+    Group(1, "b", "S", (1.0, 0.0), (3, 4), False),
+    Group(2, "c", "U", (0.0, None), (5, 5), True),
+    Group(2, "d", "G", (None, None), (5, 5), True),
+]
+
+
+def test_group_facts_sum_groups() -> None:
+    assert group_facts(GROUPS) == {
+        "draws": 2, "groups": 4, "flat": 3, "masked": 3, "empty_draws": 1, "responses": 8,
+        "unjudged": 3, "completion_tokens": 34,
+    }  # fmt: skip

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2MoeConfig
 
+from gapft_harness.core import cpu
+from gapft_harness.core.cpu import describe_slow_dtype
 from tests.kit.command import gapft, succeed
 from tests.kit.letters import prepare_letters_run
 from tests.kit.tiny_models import write_byte_llama
@@ -47,3 +50,16 @@ def test_run_and_dry_run_say_it(tmp_path: Path) -> None:
     assert line in said
     assert "warning: training.target_modules: the experts of the mixture stay frozen" in said
     assert "nothing is searched yet" in said
+
+
+@pytest.mark.parametrize(
+    ("flags", "is_slow"), [("fpu avx512f amx_bf16", False), ("fpu avx2", True)]
+)
+def test_names_cpus_without_bfloat16(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: str, is_slow: bool
+) -> None:
+    (tmp_path / "cpuinfo").write_text(f"processor : 0\nflags : {flags}\n")
+    monkeypatch.setattr(cpu, "_CPU_INFO", tmp_path / "cpuinfo")
+    assert ("float32" in describe_slow_dtype("cpu", "torch.bfloat16", "float32")) is is_slow
+    assert describe_slow_dtype("cuda", "torch.bfloat16", "") == ""
+    assert describe_slow_dtype("cpu", "torch.float32", "") == ""

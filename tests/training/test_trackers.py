@@ -1,18 +1,24 @@
-"""A tracker in the real command: logged values, unchanged adapters."""
+"""Trackers of a training: logged values, unchanged adapters, and their end."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 import yaml
+from accelerate import tracking
 
 from gapft_harness.core.files import sha256
 from gapft_harness.engine.store import STORE_VARIABLE
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.stages.context import Context
+from gapft_harness.stages.pipeline import run_train_stage
 from gapft_harness.stages.verify.run import verify
 from tests.kit.command import succeed
+from tests.kit.recording_run import InProcessExecutor
 from tests.kit.records import change_recipe
 from tests.training.examples import select_letters
 
@@ -20,20 +26,31 @@ ARM = "gapft-seed13"
 VALUES = ("loss", "grad_norm", "learning_rate")
 
 
-def train(folder: Path, name: str, tracker: str | None) -> Path:
-    """Copy the selected run, and train its arm with a store of its own."""
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run stopped after selection: one arm of 5 steps."""
+    return select_letters(tmp_path_factory.mktemp("trackers"), warmup_steps=2)
+
+
+def copy_run_with(folder: Path, name: str, tracker: str | None) -> Path:
+    """Copy the selected run with a tracker in its recipe."""
     run = Path(shutil.copytree(folder / "run", folder / name))
     change_recipe(run, lambda recipe: recipe.update(tracker=tracker))
+    return run
+
+
+def train(folder: Path, name: str, tracker: str | None) -> Path:
+    """Copy the selected run, and train its arm with a store of its own."""
+    run = copy_run_with(folder, name, tracker)
     store = {STORE_VARIABLE: str(folder / f"store of {name}")}
     succeed("run", run, "--only", "train", "--plugin", folder / "plugin.py", env=store)
     return run
 
 
-def test_tensorboard_keeps_every_step_and_changes_no_adapter(tmp_path: Path) -> None:
+def test_tensorboard_keeps_every_step_and_changes_no_adapter(folder: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    select_letters(tmp_path, warmup_steps=2)
-    run = train(tmp_path, "board", "tensorboard")
+    run = train(folder, "board", "tensorboard")
     events = EventAccumulator(str(run / "tracking" / ARM))
     events.Reload()
     lines = (run / "adapters" / ARM / "training_log.jsonl").read_text().splitlines()
@@ -45,7 +62,52 @@ def test_tensorboard_keeps_every_step_and_changes_no_adapter(tmp_path: Path) -> 
         assert scalars == [(line["step"], pytest.approx(line[name], rel=1e-6)) for line in log]
     (written,) = (run / "tracking").rglob("hparams.yml")
     assert yaml.safe_load(written.read_text())["target_modules"].startswith("['q_proj', 'k_proj'")
-    assert verify(run, [str(tmp_path / "plugin.py")]).differences == []
-    alone = train(tmp_path, "alone", None)
+    assert verify(run, [str(folder / "plugin.py")]).differences == []
+    alone = train(folder, "alone", None)
     assert sha256(run / "adapters" / ARM) == sha256(alone / "adapters" / ARM)
     assert not (alone / "tracking").exists()
+
+
+class FakeTracker:
+    """Notes its calls and whether the adapter is complete at the end."""
+
+    def __init__(self, run_name: str, logging_dir: Path) -> None:
+        self.file = logging_dir / "calls"
+
+    def start(self) -> None:
+        self.file.write_text("")
+
+    def store_init_configuration(self, settings: dict[str, str]) -> None:
+        self.note(settings["rank"])
+
+    def log(self, values: dict[str, float], step: int) -> None:
+        self.note(step)
+        if "stops" in str(self.file) and step == 3:
+            raise RuntimeError("the disk is full")
+
+    def finish(self) -> None:
+        self.note(any(Path(os.environ[STORE_VARIABLE]).rglob("training.json")))
+
+    def note(self, value: object) -> None:
+        self.file.write_text(f"{self.file.read_text()} {value}".strip())
+
+
+def train_here(folder: Path, run: Path) -> None:
+    """Train the arm in this process, which has the replaced tracker."""
+    plugins = [str(folder / "plugin.py")]
+    run_train_stage(Context(RunDirectory.open(run), InProcessExecutor(), plugins))
+
+
+def test_tracker_finishes_after_adapter_is_written(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that hangs at its end must not lose the adapter; it also ends if training fails."""
+    monkeypatch.setenv(STORE_VARIABLE, str(tmp_path / "store"))
+    monkeypatch.setitem(tracking.LOGGER_TYPE_TO_CLASS, "tensorboard", FakeTracker)
+    run = copy_run_with(folder, "stops", "tensorboard")
+    with pytest.raises(RuntimeError, match="the disk is full"):
+        train_here(folder, run)
+    assert (run / "tracking" / "calls").read_text() == "8 1 2 3 False"
+    run = copy_run_with(folder, "ended", "tensorboard")
+    train_here(folder, run)
+    assert (run / "tracking" / "calls").read_text() == "8 1 2 3 4 5 True"

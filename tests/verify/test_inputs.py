@@ -84,10 +84,13 @@ def test_verify_names_edited_inputs_until_restored(
     assert find_differences(workspace, run) == []
 
 
-def test_later_stage_refuses_searches_of_another_verifier(workspace: Path, run: Path) -> None:
+@pytest.mark.parametrize("stage", ["train", "audit"])
+def test_later_stage_refuses_searches_of_another_verifier(
+    workspace: Path, run: Path, stage: str
+) -> None:
     plugin = ("--plugin", workspace / "plugin.py")
     with edit_file(workspace / "plugin.py", replace_text("g in r", "g not in r")):
-        done = gapft("run", run, "--only", "train", *plugin)
+        done = gapft("run", run, "--only", stage, *plugin)
     assert done.returncode == 2, done.stderr
     text = " ".join(done.stderr.split())
     assert "run/pool: was made with other settings" in text
