@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import dedent
 from types import FunctionType
 
 import pytest
 
+import gapft_harness
 from gapft_harness import api
 
 ROOT = Path(__file__).parents[1]
@@ -93,14 +97,57 @@ def test_public_docstrings_explain_each_parameter() -> None:
     assert {"Evidence", "open_run", "WorkerPool"} <= explained.keys()
 
 
-_PRIVATE = re.compile(r"\b(?:from|import) gapft_harness\.(?!api\b)[\w.]+")
+#: What plugins, notebooks and scripts may import.
+PUBLIC = {
+    *("gapft_harness", "gapft_harness.api"),
+    *(f"gapft_harness.{name}" for name in gapft_harness.__all__),
+    *(f"gapft_harness.api.{name}" for name in api.__all__),
+}
+
+
+def find_private_imports(source: str) -> set[str]:
+    """Return what a source imports of the harness and is not public."""
+    imported = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom):
+            imported |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+    return {name for name in imported if name.split(".")[0] == "gapft_harness"} - PUBLIC
 
 
 def test_documented_code_imports_public_names_only() -> None:
-    """Check the example plugin, and the Python code of pages."""
-    text = _read_texts("README.md", "docs/*.md", "docs/*.ipynb")
-    blocks = re.findall(r"^```python.*?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    """Check the example plugin, and the Python code of pages and notebooks."""
+    pages = _read_texts("README.md", "docs/*.md")
+    blocks = re.findall(r"^```python.*?\n(.*?)^```", pages, re.MULTILINE | re.DOTALL)
     assert len(blocks) > 10
-    example = _read_texts("tests/example_plugin/*.py")
-    assert _PRIVATE.findall("\n".join([*blocks, example])) == []
+    notebooks = [json.loads(path.read_text()) for path in ROOT.glob("docs/*.ipynb")]
+    cells = [
+        "".join(cell["source"])
+        for notebook in notebooks
+        for cell in notebook["cells"]
+        if cell["cell_type"] == "code"
+    ]
+    assert cells
+    plugins = [path.read_text() for path in ROOT.glob("tests/example_plugin/*.py")]
+    for source in [*blocks, *cells, *plugins]:
+        assert find_private_imports(dedent(source)) == set(), source
+    text = pages + _read_texts("docs/*.ipynb")
     assert {*re.findall(r"\bapi\.([A-Za-z]\w+)", text)} - {*api.__all__, "py"} == set()
+
+
+@pytest.mark.parametrize(
+    ("source", "private"),
+    [
+        ("from gapft_harness.api import Verdict, hookimpl", ""),
+        ("from gapft_harness import api, open_run", ""),
+        ("import gapft_harness.api as api", ""),
+        ("from gapft_harness import codes", "codes"),
+        ("from gapft_harness.api import Arm, palette", "api.palette"),
+        ("from gapft_harness.api import (\n    Arm,\n    palette as p,\n)", "api.palette"),
+        ("if True:\n    from gapft_harness.core.records import Arm", "core.records.Arm"),
+        ("import gapft_harness.stages", "stages"),
+    ],
+)
+def test_search_for_imports_names_private_ones(source: str, private: str) -> None:
+    assert find_private_imports(source) == ({f"gapft_harness.{private}"} if private else set())

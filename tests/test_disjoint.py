@@ -17,10 +17,12 @@ from gapft_harness.stages.search.disjoint import (
     DuplicateIndex,
     require_disjoint,
 )
+from gapft_harness.stages.verify.run import verify
 from tests.kit.command import gapft, succeed
 from tests.kit.letters import CONTAINS, write_letters
 from tests.kit.recording_run import LettersTask, write_letters_task
-from tests.kit.tampering import read_rows
+from tests.kit.records import record_again
+from tests.kit.tampering import read_rows, write_rows
 
 KEYED = st.tuples(
     st.builds("{}-{:012x}".format, st.sampled_from("abc"), st.integers(0, 3)),
@@ -118,6 +120,25 @@ def test_keep_shared_says_so_everywhere(task_folder: Path) -> None:
 @pytest.fixture
 def task(tmp_path: Path) -> LettersTask:
     return write_letters_task(tmp_path, pool=8, audit=6)
+
+
+def copy_prompt(run: RunDirectory) -> None:
+    """Copy an audit problem's prompt to a pool problem, and record the table again."""
+    path = run.path / "pool/problems.parquet"
+    rows = read_rows(path)
+    rows[0]["prompt"] = read_rows(run.path / "audit/problems.parquet")[0]["prompt"]
+    write_rows(path, rows)
+    record_again(run.path, "pool")
+
+
+def test_verify_detects_shared_problems(task: LettersTask) -> None:
+    run = task.run("r", ("states", "select"), ("pool", "audit"), conditions=["gapft"])
+    assert verify(run.path, task.plugins).differences == []
+    copy_prompt(run)
+    message = "1 of 8 pool problems are also in the audit"
+    assert any(message in line for line in verify(run.path, task.plugins).differences)
+    with pytest.raises(UserError, match=message):
+        STAGES["search"](task.context(run))
 
 
 def test_warns_once_of_case_difference(task: LettersTask) -> None:

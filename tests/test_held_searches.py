@@ -1,4 +1,4 @@
-"""Files that are edited between two jobs of a search: nothing is made of the mixture."""
+"""Files that are edited between two searches, or between two jobs of a search."""
 
 from __future__ import annotations
 
@@ -49,3 +49,18 @@ def test_edit_between_jobs_is_detected(tmp_path: Path, file: str, old: str, new:
     with pytest.raises(UserError, match="run the same command again"):
         run_search_stage(replace(task.context(run, ("pool",)), executor=editing))
     assert not run.has("pool/responses.parquet")
+
+
+def test_task_edited_before_the_audit_is_detected(tmp_path: Path) -> None:
+    task = write_letters_task(tmp_path, pool=5, audit=4)
+    run = task.run("r")
+    file = tmp_path / "tasks/letters.yaml"
+    text = file.read_text()
+    file.write_text(text.replace("max_gen_toks: 12", "max_gen_toks: 12, until: [x]"))
+    with pytest.raises(UserError, match=r'decoding\.until \[\] → \["x"\]'):
+        run_search_stage(task.context(run, ("audit",)))
+    assert not list(run.path.glob("audit/*"))
+    # a split for later calibration; neither pool nor audit use it
+    file.write_text(f"{text}\nvalidation_split: later\n")
+    run_search_stage(task.context(run, ("audit",)))
+    assert run.has("audit/responses.parquet")

@@ -73,6 +73,13 @@ def test_judges_each_pair_once_in_any_order(items: list[tuple[str, Any]], random
     assert len(verifier.judged) == len({repr(pair) for pair in verifier.judged}) <= len(items)
 
 
+def test_distinguishes_true_from_1_but_not_key_order() -> None:
+    verifier = Recording()
+    golds = [True, 1, {"a": 1, "b": 2}, {"b": 2, "a": 1}]
+    assert len(Judge(verifier).verify(["x"] * 4, golds)) == 4
+    assert len(verifier.judged) == 3
+
+
 def test_serializes_shared_gold_once() -> None:
     """The gold of a programming problem may have hundreds of megabytes of tests."""
 

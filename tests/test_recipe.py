@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gapft_harness.core.json_values import describe_change
 from gapft_harness.recipe.bundled import list_bundled_recipes
-from gapft_harness.recipe.reading import check_recipe, load_recipe
+from gapft_harness.recipe.reading import Setting, check_recipe, load_recipe
+from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
 from gapft_harness.run_directory.directory import RunDirectory
 
 MINIMAL: dict[str, Any] = {
@@ -55,6 +58,18 @@ def test_enable_thinking_is_a_template_argument() -> None:
         "effort": "low",
         "enable_thinking": False,
     }
+
+
+def test_think_end_token_is_a_setting_of_the_verifier() -> None:
+    args = {"pretrained": "m", "think_end_token": "</reason>"}
+    recipe = check_recipe({**MINIMAL, "model": {"args": args}}, "x")
+    assert "think_end_token" not in build_sampler_settings(recipe).model_args
+    assert recipe.build_identity()["model"]["args"] == args
+    assert recipe.add_think_end_token({"rule": "a"}) == {
+        "rule": "a",
+        "think_end_token": "</reason>",
+    }
+    assert recipe.add_think_end_token({"think_end_token": "<end>"}) == {"think_end_token": "<end>"}
 
 
 @pytest.mark.parametrize("name", sorted(list_bundled_recipes()))
@@ -120,3 +135,41 @@ def test_paper_code_recipes_have_the_papers_settings(name: str, model: str) -> N
     assert recipe.seeds == (13, 21, 42)
     assert recipe.statistics.replicates == 20_000
     assert (recipe.budget.n, recipe.budget.replay, recipe.budget.token_tolerance) == (64, 64, 0.02)
+
+
+DEMO: dict[str, Any] = {
+    **MINIMAL,
+    "data": {"task": "gapft_demo"},
+    "model": {"args": {"pretrained": "bundled:demo"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "default", "other"),
+    [
+        ("episode.attempts", 1, 2),
+        ("episode.executions", 1, 3),
+        ("search.max_gen_toks", 24, 25),
+        ("verifier.name", "option_letter", "math"),
+    ],
+)
+def test_setting_the_default_changes_nothing(
+    key: str, default: object, other: object, tmp_path: Path
+) -> None:
+    def build_recipe(*settings: Setting) -> Recipe:
+        return check_recipe(deepcopy(DEMO), "test", settings)
+
+    run = RunDirectory.create_or_open(tmp_path / "r", build_recipe())
+    facts = {
+        "episode": {"attempts": 1, "executions": 1},
+        "decoding": {"max_gen_toks": 24, "until": []},
+        "verifier": "option_letter",
+    }
+    run.update_facts(lambda recorded: recorded.update(task=facts))
+    expected = build_recipe(Setting(key, default, "--set"))
+    assert RunDirectory.create_or_open(run.path, expected).recipe == expected
+    assert not RunDirectory.create_or_open(run.path, expected).changes
+    changed = RunDirectory.create_or_open(
+        run.path, build_recipe(Setting(key, other, "--set"))
+    ).changes
+    assert changed == [describe_change(key, default, other)]

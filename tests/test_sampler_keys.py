@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import inspect
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gapft_harness.core.identities import content_hash
+from gapft_harness.core.numerics import decides_results, describe_environment
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.hooks.registration import SamplerTraits
@@ -76,6 +80,39 @@ def test_every_argument_has_its_declared_effect(model: Path, backend: str) -> No
         assert len(keys) == (1 if name in NO_EFFECT[backend] else 4), name
 
 
+values = st.recursive(
+    st.booleans() | st.integers(-(2**40), 2**40) | st.text(st.characters(codec="ascii"), max_size=5)
+    | st.floats(allow_nan=False, allow_infinity=False),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=6,
+)  # fmt: skip
+some_arguments = st.dictionaries(st.sampled_from([f"argument{i}" for i in range(5)]), values)
+
+
+def rewrite_value(value: Any, rng: random.Random) -> Any:
+    """Return the same value, written differently."""
+    if isinstance(value, dict):
+        items = [(name, rewrite_value(inner, rng)) for name, inner in value.items()]
+        rng.shuffle(items)
+        return dict(items)
+    if isinstance(value, list):
+        return rng.choice([list, tuple])(rewrite_value(inner, rng) for inner in value)
+    if isinstance(value, int) and not isinstance(value, bool) and float(value) == value:
+        return rng.choice([int, float])(value)
+    return value
+
+
+@given(arguments=some_arguments, seed=st.integers(0, 2**32))
+def test_equal_arguments_give_equal_keys(model: Path, arguments: dict[str, Any], seed: int) -> None:
+    rng = random.Random(seed)
+    expected = compute_key(model, "vllm", **arguments)
+    same = {**rewrite_value(arguments, rng), "unset": None, "gpu_memory_utilization": rng.random()}
+    assert compute_key(model, "vllm", **same) == expected
+    name = rng.choice([f"argument{i}" for i in range(5)])
+    assert compute_key(model, "vllm", **{**arguments, name: "another value"}) != expected
+
+
 @pytest.mark.parametrize("kind", ["file", "folder"])
 def test_files_named_by_arguments_count_by_content(model: Path, tmp_path: Path, kind: str) -> None:
     places = [tmp_path / name for name in ("one", "other")]
@@ -129,6 +166,14 @@ def test_vllm_process_variables_change_no_key(model: Path, monkeypatch: pytest.M
     assert compute_key(model, "vllm") == before
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")
     assert compute_key(model, "vllm") != before
+
+
+def test_training_key_covers_torch_but_not_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
+    monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")
+    assert "NVIDIA_TF32_OVERRIDE" in describe_environment()
+    assert "VLLM_BATCH_INVARIANT" not in describe_environment()
+    assert decides_results("VLLM_BATCH_INVARIANT")
 
 
 def test_visible_gpus_and_library_builds_count(

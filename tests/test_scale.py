@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gapft_harness.analysis.scaling import SCALES, compute_upper_bound
+from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
@@ -168,6 +169,15 @@ def test_study_pools_scaled_cells(task: ScaledLetters, run: RunDirectory, tmp_pa
     again = run_scaled_study(tmp_path / "again", B=other, A=run)
     for table in ("scaling_environments", "scaling", "scaling_bounds"):
         assert again[table] == pooled[table]
+
+
+def test_study_rejects_different_scaling_rules(
+    task: ScaledLetters, run: RunDirectory, tmp_path: Path
+) -> None:
+    scaling = {"scaling": {"calibration": CALIBRATION, "tolerance": 0.08}}
+    strict = task.scale("strict", (), experiments=scaling)
+    with pytest.raises(UserError, match=r"experiments\.scaling\.tolerance 0\.1 → 0\.08"):
+        run_scaled_study(tmp_path / "study", A=run, B=strict)
 
 
 def test_state_experiments_use_scaled_adapters(run: RunDirectory) -> None:

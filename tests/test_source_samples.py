@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import random
 from fractions import Fraction
 from itertools import combinations
 from pathlib import Path
@@ -17,12 +19,32 @@ CONDITIONS, SETS, K = ("gapft", "uniform"), 4, 3
 #: Samples of the search: two sets and part of the third. The audit draws the rest.
 SEARCHED = 8
 
+#: Some wrong responses give the other letter, and the verifier reads the letter.
+ANSWERS = """
+
+class Planted(Planted):
+    def _respond(self, request, index):
+        response = super()._respond(request, index)
+        guesses = share("guesses", self._arm, request.problem_id, index) < 0.5
+        if response.text[0] != "?" or not guesses:
+            return response
+        text = "ba"["ab".index(request.prompt[-1])] + response.text[1:]
+        return Generation(text, tuple(text.encode()), "stop")
+
+
+class FirstLetter(FirstLetter):
+    def answer(self, text):
+        return text[0] if text[0] in "ab" else None
+"""
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     task = write_planted_task(
         tmp_path_factory.mktemp("samples") / "task", range(40), range(200, 290)
     )
+    with (task.folder / "plugin.py").open("a") as plugin:
+        plugin.write(ANSWERS)
     return task.run(
         "run",
         search={"k": SEARCHED},
@@ -40,6 +62,8 @@ class Tables:
 
     def __init__(self, run: Path) -> None:
         responses = read_rows(run / "audit/responses.parquet")
+        problems = read_rows(run / "audit/problems.parquet")
+        self.gold = {row["problem_id"]: json.loads(row["gold"]) for row in problems}
         self.source = {r["problem_id"]: r for r in responses if r["index"] == -1}
         self.samples: dict[str, list[bool]] = {problem: [] for problem in self.source}
         more = read_rows(run / "decisions/source-seed0.stability.parquet")
@@ -125,6 +149,29 @@ def test_scope_rows_match_nested_budgets(run: Path) -> None:
             assert row[key] == pytest.approx(float(1 - rate if state == "G" else rate))
         net = row["p_S"] * row["kappa_S"] * len(states) + sizes["U"] * row["kappa_U"]
         assert row["net_gain"] * len(states) == pytest.approx(net - sizes["G"] * row["rho_G"])
+    assert "scope_no_null_rates" not in tables
+
+
+def test_null_rates_match_shuffled_answers(run: Path) -> None:
+    """Compare null rates with plain shuffles of the recorded answers."""
+    tables, recorded = read_tables(run, ScopePart()), Tables(run)
+    rng = random.Random(1)
+    for line in tables["scope"]:
+        for state in "SU":
+            members = sorted(p for p in recorded.gold if recorded.state(p, 0, line["K"]) == state)
+            rates = []
+            for _ in range(600):
+                dealt = {p: p for p in members}
+                for answer in sorted({recorded.source[p]["answer"] for p in members}, key=str):
+                    own = [p for p in members if recorded.source[p]["answer"] == answer]
+                    dealt |= dict(zip(own, rng.sample(own, len(own)), strict=True))
+                right = [
+                    recorded.arms[line["condition"], seed][dealt[p]]["answer"] == recorded.gold[p]
+                    for seed in SEEDS
+                    for p in members
+                ]
+                rates.append(sum(right) / len(right))
+            assert line[f"null_{state}"] == pytest.approx(sum(rates) / len(rates), abs=0.02)
 
 
 def test_pool_gets_no_unused_samples(run: Path) -> None:

@@ -68,6 +68,10 @@ def read_problems(folder: Path, recipe: Recipe, split: str) -> list[Problem]:
     return read_splits(load_task("letters", [folder]), recipe)[split].problems  # type: ignore[index]
 
 
+def list_ids(problems: list[Problem]) -> set[str]:
+    return {problem.id for problem in problems}
+
+
 #: A problem's content hash and its prompt, each of which others may share.
 CONTENTS = st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)), min_size=2, max_size=25)
 
@@ -107,12 +111,41 @@ def test_calibration_takes_the_last_problems_and_shares_none(
         require_disjoint(keyed, "t", keep_shared=False)
 
 
+@pytest.mark.parametrize("limit", [None, 10])
+def test_pool_loses_calibration_problems(folder: Path, limit: int | None) -> None:
+    calibrated_recipe = build_recipe(7, pool_limit=limit)
+    calibration, pool = (
+        list_ids(read_problems(folder, calibrated_recipe, split))
+        for split in ("calibration", "pool")
+    )
+    assert len(calibration) == 7
+    assert len(pool) == (limit or 23)
+    assert calibration.isdisjoint(pool)
+    assert calibration | pool <= list_ids(read_problems(folder, build_recipe(), "pool"))
+    assert list_ids(read_problems(folder, build_recipe(7), "calibration")) == calibration
+
+
 def test_validation_split_can_calibrate(folder: Path) -> None:
     calibrated_recipe = build_recipe("validation")
     assert {p.prompt for p in read_problems(folder, calibrated_recipe, "calibration")} == {
         f"dev {i}" for i in range(8)
     }
     assert len(read_problems(folder, calibrated_recipe, "pool")) == 30
+
+
+@pytest.mark.parametrize("split", ["pool", "audit", "calibration"])
+def test_overlapping_training_split_can_calibrate(folder: Path, split: str) -> None:
+    whole = read_problems(folder, build_recipe(), "pool")
+    shared = [problem.prompt for problem in sort_by_hash(whole)[-6:]]
+    write_split(folder, "test", ["test 0", *shared])
+    calibrated_recipe = build_recipe(7, drop_shared=True)
+    prompts = {problem.prompt for problem in read_problems(folder, calibrated_recipe, split)}
+    expected = {
+        "pool": {p.prompt for p in sort_by_hash(whole)[:-13]},
+        "audit": {"test 0", *shared},
+        "calibration": {p.prompt for p in sort_by_hash(whole)[-13:-6]},
+    }
+    assert prompts == expected[split]
 
 
 def test_finds_audit_question_among_few_shot_examples(folder: Path) -> None:

@@ -44,6 +44,15 @@ def test_training_and_generation_share_the_turn_end(tmp_path: Path, kind: str) -
     assert end_token.id in Retokenizer(sampler_settings(folder, chat_template=True)).special_ids([])
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_ends_with_eos_without_a_template(tmp_path: Path, kind: str) -> None:
+    folder = write_chat_model(tmp_path / "model", kind)
+    eos = KINDS[kind][2]
+    assert load_end_token({"pretrained": str(folder)}, chat_template=False).text == eos
+    ends = HfSampler(sampler_settings(folder), None).describe()["end_ids"]
+    assert set(ends) == {find_token_id(folder, token) for token in (eos, *KINDS[kind][3])}
+
+
 @pytest.mark.parametrize("template", [CHAT_TEMPLATE, CHATML.replace("<|im_end|>", "")])
 def test_template_ending_in_whitespace_keeps_eos(tmp_path: Path, template: str) -> None:
     folder = write_chat_model(tmp_path / "model", "Gemma", template)

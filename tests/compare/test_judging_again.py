@@ -139,3 +139,10 @@ def test_documented_commands_judge_real_logs(
     same = judge(log, Rule("boxed_math"))  # the task's own verifier
     assert read_values(same) == [(line["pass@1"], line["pass@1"]) for line in rows]
     assert all(now >= before for before, now in read_values(judge(log, Rule("math"))))
+
+
+def test_metric_option_overrides_verdicts(tmp_path: Path) -> None:
+    rows = build_rows([["B"], ["B"]], exact_match=0, verdicts=[{"status": "pass", "reason": ""}])
+    log = write_log(tmp_path / "log", rows=rows)
+    assert read_values(judge(log, STRICT)) == [(1, 1), (1, 1)]
+    assert read_values(judge(log, STRICT, metric="exact_match")) == [(0, 1), (0, 1)]

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 import yaml
 from datasets import load_dataset
+from transformers import AutoTokenizer
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.exporting.kinds import export
+from gapft_harness.exporting.training_sets import TemplateCheck
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import (
@@ -126,17 +128,44 @@ def test_exports_few_shot_turns(run: RunDirectory, tmp_path: Path) -> None:
     ]
 
 
+def give_template(run: RunDirectory, folder: Path, template: str) -> RunDirectory:
+    """Copy the run with a model whose chat template renders its conversations."""
+    tokenizer = write_byte_llama(folder / "model", chat_template=template)
+    model = run.recipe.model.model_copy(
+        update={"chat_template": True, "args": {"pretrained": str(tokenizer)}}
+    )
+    return copy_run(run, folder / "run", model=model)
+
+
 def test_rejects_template_that_opens_a_thought(run: RunDirectory, tmp_path: Path) -> None:
     """Its prompts end in ``<think>``, which it does not write before an answer in a chat."""
     opening = CHAT_TEMPLATE.replace("<assistant>{% endif", "<assistant><think>{% endif")
     assert opening != CHAT_TEMPLATE
-    tokenizer = write_byte_llama(tmp_path / "model", chat_template=opening)
-    args = {"pretrained": str(tokenizer)}
-    model = run.recipe.model.model_copy(update={"chat_template": True, "args": args})
-    chat = copy_run(run, tmp_path / "run", model=model)
+    chat = give_template(run, tmp_path, opening)
     with pytest.raises(UserError, match="renders its conversation differently"):
         export(chat, "trl", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_conversations_with_other_token_ids_are_counted(run: RunDirectory, tmp_path: Path) -> None:
+    """The run's ids are bytes, which this tokenizer does not give."""
+    chat = give_template(run, tmp_path, CHAT_TEMPLATE)
+    lines: list[str] = []
+    (first, *_) = export(chat, "trl", tmp_path / "out", report_line=lines.append)
+    count = 2 * len(read_lines(first))
+    (line,) = lines
+    assert line.startswith(f"{count} of {count} conversations have other token ids")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    tokenizer.chat_template = "{{ strftime_now('%Y') }}" + CHAT_TEMPLATE
+    check = TemplateCheck(tokenizer, {"strftime_now": "2026-01-31"})
+    ids = tokenizer("2026<s><user>Spell.\n<assistant>a, b")["input_ids"]
+    turns = [{"role": "user", "content": "Spell."}]
+    assert check.find_fault(turns, "a, b", ids) == ""
+    check.report_other_ids(lines.append)
+    assert lines == [line]
+    assert check.find_fault(turns, "a, b", [*ids[:-1], 3]) == ""
+    check.report_other_ids(lines.append)
+    assert lines[1].startswith("1 of 2 conversations")
 
 
 def test_rejects_tasks_with_answer_prefix(run: RunDirectory, tmp_path: Path) -> None:

@@ -138,6 +138,18 @@ def test_nothing_to_train_on() -> None:
     assert get_advice(none).answer == "too small a gain"
 
 
+def test_intervals_have_a_width_without_variation() -> None:
+    for share in (0, 1):
+        findings = compute_search(build_split([share] * 12, np.full((12, 8), share)))
+        estimates = [
+            *(findings.greedy, *findings.pass_at, *findings.gains, *findings.shares.values())
+        ]
+        assert all(estimate.high > estimate.low for estimate in estimates)
+    assert compute_search(build_split([0] * 12, np.zeros((12, 2)))).greedy.high == pytest.approx(
+        0.2425, abs=1e-4
+    )
+
+
 def test_no_advice_without_audit() -> None:
     """The pool's size does not replace the audit's: 2,000 items show more than 300."""
     alone = build_run(pool=build_case(2000, 200, 0).splits["audit"])

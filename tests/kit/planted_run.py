@@ -84,9 +84,9 @@ def train(job):
 
 _PLUGIN = build_plugin(
     _SOURCE,
-    samplers=['"planted", Planted'],
+    samplers=['"planted", Planted, start_tokens=True'],
     verifiers=['"first_letter", FirstLetter'],
-    trainers=['"planted", train'],
+    trainers=['"planted", train', '"online", train'],
 )
 
 _RECIPE: dict[str, Any] = {

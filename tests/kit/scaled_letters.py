@@ -132,6 +132,6 @@ class ScaledLetters(LettersTask):
     def plugins(self) -> list[str]:
         return [*super().plugins, str(self.folder / "by_scale.py")]
 
-    def scale(self, name: str, **keys: Any) -> RunDirectory:
-        """Run the whole recipe with other keys."""
-        return self.run(name, STAGES, SPLITS, **_SETTINGS, **keys)  # type: ignore[arg-type]
+    def scale(self, name: str, stages: tuple[str, ...] = STAGES, **keys: Any) -> RunDirectory:
+        """Run the recipe with other sections; without stages, only its search."""
+        return self.run(name, stages, SPLITS, **{**_SETTINGS, **keys})  # type: ignore[arg-type]

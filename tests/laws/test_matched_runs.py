@@ -52,11 +52,21 @@ GROUPS: list[dict[str, dict[str, Any]]] = [
     {name: {} for name in ("gapft", "uniform", "replay", "concentrated", "unverified", "wrong")},
     {
         "once": {"selector": "uniform", "n": 12},
-        "again": {"selector": "uniform_with_replacement", "n": 12},
+        # its own K is the run's
+        "again": {"selector": "uniform_with_replacement", "n": 12, "k": K},
     },
     {"fast": {"selector": "gapft", "training": {"learning_rate": 0.001}}},
     {"two_samples": {"selector": "gapft", "k": 2}},
+    {"older": {"selector": "gapft", "training": {"start_tokens": 1}}},
+    {"online": {"selector": "gapft", "training": {"trainer": "online"}}},
 ]
+#: The setting in which a condition differs from the run.
+OWN_SETTING = {
+    "fast": "training.learning_rate",
+    "two_samples": "k",
+    "older": "training.start_tokens",
+    "online": "training.trainer",
+}
 REFERENCES: dict[str, dict[str, Any]] = {"all_verified": {}}
 TRAINED = {name: settings for group in [*GROUPS, REFERENCES] for name, settings in group.items()}
 
@@ -181,7 +191,7 @@ def test_verification_names_every_changed_selection(
 
 @pytest.fixture(scope="module")
 def trained(task: PlantedTask) -> Path:
-    run = task.run("trained", budget=BUDGET, conditions=TRAINED)
+    run = task.run("trained", budget=BUDGET, conditions=TRAINED, model={"start_tokens": 2})
     assert task.verify("trained")
     return run
 
@@ -230,6 +240,9 @@ def test_results_have_equal_budgets_within_a_group(results: dict[str, Any]) -> N
     for contrast in results["contrasts"]:
         pair = {contrast["a"], contrast["b"]}
         assert contrast["matched_budget"] == any(pair <= group.keys() for group in GROUPS), pair
+        own = {OWN_SETTING[name] for name in pair & OWN_SETTING.keys() if "source" not in pair}
+        assert {*contrast["differs"].split()} == own, pair
+        assert contrast["label"].endswith("‡") == bool(own), pair
 
 
 def test_results_count_tokens_problems_and_unverified_examples(

@@ -104,6 +104,14 @@ def test_think_end_token_follows_lm_eval(text: str) -> None:
     assert remove_thoughts(text, "<end>").strip() == expected.strip()
 
 
+@pytest.mark.parametrize("token", [{}, {"think_end_token": "<end>"}])
+def test_other_rule_has_the_same_think_end_token(token: dict[str, str]) -> None:
+    params = {"rule": "whole_response", **token}
+    other = load_plugins().find_other_verifier("option_letter", params)
+    assert other is not None
+    assert other.params.get("think_end_token") == token.get("think_end_token")
+
+
 @pytest.mark.parametrize(
     ("prompt", "is_open"),
     [

@@ -11,8 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from gapft_harness.analysis.redistribution import NO_ANSWER
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.records import Arm
+from gapft_harness.report.reading.adapters import stacked
 from gapft_harness.report.reading.answers import NoAnswersError, read_answers
 from gapft_harness.run_directory import layout
 
@@ -55,6 +57,14 @@ def write_tables(
     for name in TABLES.values():
         table(name, judge(trained, -1))
     return folder
+
+
+def test_codes_answers_and_missing_answers(tmp_path: Path) -> None:
+    answers = read_answers(write_tables(tmp_path), TASK, TABLES)
+    assert answers.golds.tolist() == [1, 0, 2]
+    assert answers.source.tolist() == [1, NO_ANSWER, 3]
+    assert stacked(answers.arms, "gapft").tolist() == [[0, 0, 2]] * 2
+    assert stacked(answers.arms, "uniform").shape == (1, 3)
 
 
 def test_reads_gold_from_object_answer(tmp_path: Path) -> None:

@@ -40,6 +40,40 @@ def plant_flows(inputs: ReportInputs, flows: dict[str, tuple[float, float, float
     return replace(inputs, arms=arms)
 
 
+@pytest.mark.parametrize("seeds", [(13,), (13, 21, 73)])
+def test_p_value_and_interval_agree(seeds: tuple[int, ...]) -> None:
+    """One condition's seeds scatter: its contrasts are significant over items only."""
+    inputs = planted.build_inputs(seeds=seeds)
+    scattered = tuple(
+        planted.build_arm(inputs.audit, "uniform", arm.arm.seed, (0.9 if i else 0.1, 0.2, 0.02))
+        if arm.arm.condition == "uniform"
+        else arm
+        for arm in inputs.arms
+        for i in [inputs.seeds.index(arm.arm.seed)]
+    )
+    contrasts = build_results(replace(inputs, arms=scattered))["contrasts"]
+    resolved = [not row["delta_low"] <= 0 <= row["delta_high"] for row in contrasts]
+    assert [row["p"] < 0.05 for row in contrasts] == resolved
+    if len(seeds) > 1:
+        assert set(resolved) == {True, False}
+
+
+def test_no_interval_of_finite_data_has_width_0() -> None:
+    """Nothing passes before or after: resampling shows no variation, 12 problems leave some."""
+    inputs = planted.build_inputs(("gapft",), sizes=(0, 0, 12))
+    results = build_results(plant_flows(inputs, {"gapft": (0, 0, 0)}))
+    source, gapft = results["conditions"]
+    for row in (source, gapft, find_row(results["states"], split="audit", state="S")):
+        value = row.get("pass_at_1", row.get("share"))
+        low, high = (
+            row[f"{'share' if 'share' in row else 'pass_at_1'}_{e}"] for e in ("low", "high")
+        )
+        assert (value, low) == (0, 0)
+        assert high == pytest.approx(0.2425, abs=1e-4), "Wilson, 0 of 12"
+    (contrast,) = results["contrasts"]
+    assert contrast["delta_low"] < 0 == contrast["delta"] < contrast["delta_high"]
+
+
 def test_flat_curve_of_the_source_gives_no_k_eq() -> None:
     """No sample passes: any number of samples is worth nothing."""
     inputs = planted.build_inputs(("gapft", "replay"), sizes=(0, 0, 12))

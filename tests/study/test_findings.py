@@ -140,3 +140,11 @@ def test_rejects_checkpoint_in_two_cells(three_cells: list[Cell]) -> None:
     first = three_cells[0]
     with pytest.raises(UserError, match=r"'a' and 'again' .*checkpoint gapft-seed13"):
         compute([first, replace(first, name="again")])
+
+
+def test_rejects_different_episode_settings(three_inputs: dict[str, ReportInputs]) -> None:
+    task = {**three_inputs["b"].task, "episode": {"attempts": 3, "executions": 1}}
+    other = replace(three_inputs["b"], task=task)
+    cells = [build_planted_cell("a", three_inputs["a"]), build_planted_cell("b", other)]
+    with pytest.raises(UserError, match=r"episode\.attempts 1 → 3"):
+        compute(cells)
