@@ -165,6 +165,27 @@ def test_demo_runs_from_wheel(installation):
     assert (installation.workdir / "runs/demo/report/index.html").is_file()
 
 
+def test_hook_can_be_disabled(installation):
+    path = run_outside(
+        [
+            *(installation.python, "-c"),
+            "from gapft_harness.lm_eval_bridge.task_file.code_files import tasks_path; "
+            "print(tasks_path())",
+        ],
+        installation.workdir,
+    )
+    folder = Path(read_output(path).strip())
+    assert installation.site in folder.parents
+    flags = (*HELLO, "--tasks", "gapft_demo", "--include_path", folder)
+    assert "pass@1" in read_output(installation.lm_eval(*flags, GAPFT_NO_AUTOLOAD="1"))
+    code = "import lm_eval.tasks as t; print(hasattr(t.TaskManager.__init__, '__wrapped__'))"
+    for switch, extended in (("1", "False"), ("", "True")):
+        result = run_outside(
+            [installation.python, "-c", code], installation.workdir, GAPFT_NO_AUTOLOAD=switch
+        )
+        assert read_output(result).strip() == extended
+
+
 def test_startup_imports_no_module(installation):
     code = "import sys; print([m for m in sys.modules if 'gapft' in m or m == 'pluggy'])"
     assert (
