@@ -422,7 +422,8 @@ def read_data(context: Context) -> dict[str, Any]:
     Raises:
         UserError: as ``data.check_data``.
     """
-    run, only = context.run, None
+    run = context.run
+    only = None
     searched = find_searched_splits(run)
     if context.only_these_splits:  # with the searched splits, since splits must be disjoint
         only = [s for s in list_splits(run.recipe) if s in context.splits or s in searched]

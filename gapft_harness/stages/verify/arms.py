@@ -146,9 +146,12 @@ def _build_config(settings: Training) -> dict[str, Any]:
     Without PEFT, only what the recipe sets; ``find_unchecked_config`` says so.
     """
     if not find_version("peft"):
-        modules = sorted(settings.target_modules)
-        return {"r": settings.rank, "lora_alpha": settings.alpha,
-                "lora_dropout": settings.dropout, "target_modules": modules}  # fmt: skip
+        return {
+            "r": settings.rank,
+            "lora_alpha": settings.alpha,
+            "lora_dropout": settings.dropout,
+            "target_modules": sorted(settings.target_modules),
+        }
     from gapft_harness.training.model import build_lora_config
 
     config = build_lora_config(settings).to_dict() | {"inference_mode": True}  # as PEFT saves it
