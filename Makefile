@@ -35,11 +35,10 @@ PYTEST := $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder \
 test: $(VENV)/installed-test
 	$(PYTEST) -m "not thorough"
 
-test-all: browser test test-thorough test-real-model test-inspect test-vllm
+test-all: browser test-thorough test-real-model test-inspect test-vllm
 
-# What `make test` leaves out, and its properties with a thousand examples.
 test-thorough: $(VENV)/installed-test
-	$(PYTEST) -m "thorough or hypothesis" --hypothesis-profile thorough
+	$(PYTEST) --hypothesis-profile thorough
 
 QUICK := analysis plugins outcomes laws/test_selectors.py laws/test_decomposition.py
 
