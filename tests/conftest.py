@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,10 @@ pytest.register_assert_rewrite("tests.kit")
 # No test or command uses Hugging Face's hub: without a network each would wait a minute. The
 # libraries read the variable once, when they are imported.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+# A suite in the background of a script ignores Ctrl-C, and so would every command that it starts.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No property concerns time: a slow example on a busy machine is not a counterexample. ``make
 # test-all`` asks for the second profile.
