@@ -24,12 +24,11 @@ from gapft_harness.stages.steps import (
     follow_selections,
     list_audit_steps,
     list_search_steps,
-    list_training_steps,
     make_selections,
     make_states,
 )
 from gapft_harness.stages.train.requirements import check_packages, list_reward_warnings
-from gapft_harness.stages.train.stage import divide_steps
+from gapft_harness.stages.train.stage import divide_steps, list_training_steps
 
 
 def run_states_stage(context: Context) -> None:

@@ -39,7 +39,7 @@ class Decodes:
     """What responses and verdicts depend on, besides problems and phases.
 
     Attributes:
-        sampler: the description of the sampler (``DecodeBuilder.describe_sampler``).
+        sampler: the description of the sampler (``DecodeBuilder``).
         verifier: the description of the verifier (``DecodeBuilder.verifier``).
         chunk: ``search.chunk``, the problems of a chunk.
         streams: the samples' random streams.

@@ -86,35 +86,27 @@ def build_search_step(
     logs = describe_logs(recipe, split)
     if logs is not None:  # what replays them does not report the model
         builder = replace(builder, source={})
-    sampler = builder.describe_sampler(settings)
-    verifier = builder.verifier
     search = recipe.search.model_dump(mode="json", exclude={"max_gen_toks", "responses"})
     if split == CALIBRATION:
         search = {key: search[key] for key in _DEPLOYMENT_KEYS if key in search}
-    return Step(
+    return builder.build(
         split,
         search_split,
-        settings={
+        {
             "split": split,
             "problems": problems,
             "decoding": dict(task["decoding"]),
             "search": search,
             "episode": dict(task["episode"]),
             "logs": logs,
-            "sampler": builder.select_settings("sampler", sampler),
-            "verifier": builder.select_settings("verifier", verifier),
         },
-        code={"sampler": sampler["code"], "verifier": verifier["code"]},
-        machine=builder.machine,
-        operational={
-            **builder.operational,
-            "described": {"sampler": sampler, "verifier": verifier},
-            "sampler_settings": asdict(settings),
+        {},
+        settings,
+        {
             "recipe": recipe.model_dump(mode="json"),
             "include_paths": [str(path) for path in include_paths],
         },
         verb="search",
-        own_process=builder.own_process,
     )
 
 
@@ -281,10 +273,7 @@ def run_search_stage(context: Context) -> None:
     data = read_data(context)
     run = context.run
     task = _describe_task(context, data)
-    plugins = context.plugins
-    files = context.plugin_files
-    executor = context.executor
-    builder = build_decoder(run.recipe, task, {}, run.path, plugins, files, executor)
+    builder = build_decoder(run.recipe, task, {}, run.path, context.plugin_files, context.executor)
     context.cache[MACHINE] = builder.machine
     problems = {split: data["splits"][split] for split in context.splits}
     paths = context.include_paths
