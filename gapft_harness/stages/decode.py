@@ -297,7 +297,7 @@ def decode(
         sampler_parts = dict(described["sampler"])
         if scale != 1:
             sampler_parts["scale"] = scale
-        return generate_and_judge(
+        facts, *_ = generate_and_judge(
             Decodes(
                 sampler_parts,
                 described["verifier"],
@@ -320,6 +320,7 @@ def decode(
             judge=plugins.create_verifier(verifier["name"], verifier_params),
             progress=progress,
         )
+    return facts
 
 
 @contextlib.contextmanager
