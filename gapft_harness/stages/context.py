@@ -9,6 +9,7 @@ from typing import Any
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.engine.outputs import Output
+from gapft_harness.engine.planner import Planner
 from gapft_harness.engine.runner import Runner
 from gapft_harness.engine.step import Step
 from gapft_harness.engine.store import open_store
@@ -77,6 +78,12 @@ class Context:
             self.progress,
             self.report_line,
         )
+
+    def plan(self, steps: Iterable[Step]) -> Planner:
+        """Find which outputs of steps the run or the store has."""
+        planner = Planner(self.run.outputs, open_store(self.run.path))
+        planner(steps)
+        return planner
 
     def make_decodes(self, runner: Runner, steps: Iterable[Step]) -> dict[str, Output]:
         """Make the outputs of steps, and print the warnings of new tables of decisions."""

@@ -278,21 +278,20 @@ def run_search_stage(context: Context) -> None:
     problems = {split: data["splits"][split] for split in context.splits}
     paths = context.include_paths
     steps = _build_steps(builder, problems, paths)
-    runner = context.build_runner()
-    missing = runner.list_missing(steps)
-    if any(map(needs_model, missing)):
+    planner = context.plan(steps)
+    if any(needs_model(step) for step in steps if step.name in planner.new):
         builder = replace(builder, source=_ask_model(context))
         steps = _build_steps(builder, problems, paths)
-        missing = runner.list_missing(steps)
-    if missing:
+        planner = context.plan(steps)
+    runner = context.build_runner()
+    if missing := [step for step in steps if step.name in planner.new]:
         others = [split for split in find_searched_splits(run) if split not in problems]
         _require_same_searches(run, _build_steps(builder, dict.fromkeys(others, NOT_HERE), paths))
         # mistakes in logs show before anything is generated
         runner([step for step in missing if step.settings["logs"] is not None])
         _search_shares(context, missing)
-    for step in steps:
-        if step not in missing and runner.run.find(step) is None:
-            context.report_line(f"search {step.name}: reused")
+    for name in planner.stored:
+        context.report_line(f"search {name}: reused")
     outputs = runner(steps)
     folders = [str(Path(path).resolve()) for path in paths]
     run.update_facts(lambda facts: facts.update({"task": task, "include_paths": folders}))
