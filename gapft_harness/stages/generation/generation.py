@@ -27,7 +27,7 @@ from gapft_harness.stages.generation.chunks import (
     count_chunk_problems,
     divide_into_chunks,
 )
-from gapft_harness.stages.generation.episodes import build_episodes
+from gapft_harness.stages.generation.episodes import require_feedback
 from gapft_harness.stages.generation.generating import ChunkGenerator, generate_chunks
 from gapft_harness.stages.generation.judging import UNDECIDED, ChunkJudge, judge_chunks
 from gapft_harness.stages.generation.lines import Responses
@@ -160,7 +160,7 @@ def generate_and_judge(
     """
     chunks = decodes.place_responses(problems, phases)
     with judge, contextlib.ExitStack() as stack:
-        episodes = build_episodes(judge, decodes.attempts, decodes.verifier["name"])
+        require_feedback(judge, decodes.attempts, decodes.verifier["name"])
 
         def load() -> ChunkGenerator:
             sampler = stack.enter_context(contextlib.closing(load_sampler()))
@@ -170,8 +170,8 @@ def generate_and_judge(
                 sampler,
                 source,
                 decodes.streams,
-                episodes,
                 judge,
+                decodes.attempts,
                 run,
                 keeps_verdicts=keeps_verdicts,
             )
@@ -191,7 +191,7 @@ def generate_and_judge(
             verdict_chunks.append(decodes.place_verdicts(chunk, parts))
             stored["responses"] |= {part.step.place for part in chunk.parts.values()}
             stored["verdicts"] |= {part.step.place for part in verdict_chunks[-1].parts.values()}
-        chunk_judge = ChunkJudge(judge, episodes, decodes.executions, run)
+        chunk_judge = ChunkJudge(judge, decodes.attempts, decodes.executions, run)
         judge_chunks(store, verdict_chunks, responses, chunk_judge, progress)
     if path is None:
         return {}, source, responses
