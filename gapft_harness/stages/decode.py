@@ -111,7 +111,7 @@ def _ask_machine(
     recipe: Recipe, task: Mapping[str, Any], plugin_files: Sequence[str], executor: Executor | None
 ) -> Machine:
     """Describe the machine of the jobs; an executor that chooses the machines asks one."""
-    arguments = {"backend": recipe.model.backend, "task": dict(task)}
+    arguments: dict[str, Any] = {"backend": recipe.model.backend, "task": dict(task)}
     files = list(plugin_files)
     entry = load_plugins(files).get("executor", recipe.executor.name)
     if executor is None or entry.require_traits(ExecutorTraits).by_workers:
