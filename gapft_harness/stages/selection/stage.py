@@ -89,8 +89,7 @@ def select(
     entry = load_plugins(plugin_files).get("selector", selector)
     tables = (problems, responses, states)
     stamps = tuple((s.st_ino, s.st_size, s.st_mtime_ns) for s in map(Path.stat, tables))
-    window = None if k is None else (0, k)
-    pool = _read_pool(tables, context, max_gen_toks, window, stamps)
+    pool = _read_pool(tables, context, max_gen_toks, k, stamps)
     examples, facts = build_training_set(
         partial(entry.value, **arguments), entry, pool, n, replay, Arm(condition, seed)
     )
@@ -103,11 +102,11 @@ def _read_pool(
     tables: tuple[Path, Path, Path],
     context: Literal["conversation", "problem"],
     max_gen_toks: int,
-    window: tuple[int, int] | None,
+    k: int | None,
     stamps: tuple[tuple[int, int, int], ...],
 ) -> Pool:
     """Read the evidence of a pool; ``stamps`` reveal that a table was replaced."""
-    evidence = read_evidence(*tables, context, max_gen_toks, window)
+    evidence = read_evidence(*tables, context, max_gen_toks, k)
     _require_exact_reasoning(evidence)
     return group_by_state(evidence)
 
