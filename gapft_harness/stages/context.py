@@ -89,10 +89,12 @@ class Context:
         """Make the outputs of steps, and print the warnings of new tables of decisions."""
         before = {name: record.digest for name, record in runner.run.read_records().items()}
         outputs = runner(steps)
-        for name, record in runner.run.read_records().items():
-            is_decoded = layout.find_top_folder(name) == layout.DECISIONS
-            if is_decoded and name in outputs and before.get(name) != record.digest:
-                self.warn(record.facts.get("warnings", ()), layout.find_table_name(name))
+        records = runner.run.read_records()
+        for name, output in outputs.items():
+            place = layout.parse_path(name)
+            is_new = before.get(name) != records[name].digest
+            if is_new and place is not None and place.kind == layout.DECISIONS:
+                self.warn(output.facts.get("warnings", ()), place.name)
         return outputs
 
     def list_trainable_arms(self) -> list[Arm]:
