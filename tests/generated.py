@@ -14,14 +14,14 @@ from gapft_harness.engine.store import Store
 from gapft_harness.hooks.judge import Judge
 from gapft_harness.hooks.protocols import ReportProgress, report_nothing
 from gapft_harness.stages.generation.chunks import Chunk, DecodePhase, divide_into_chunks
-from gapft_harness.stages.generation.episodes import Episodes
 from gapft_harness.stages.generation.generating import ChunkGenerator, generate_chunks
 from gapft_harness.stages.generation.judging import ChunkJudge
 from gapft_harness.stages.generation.lines import Responses
 from gapft_harness.stages.generation.table import write_responses
+from tests.kit.scripted import PrefixVerifier
 
 STREAMS = SampleStreams(0, "search", "pool")
-SINGLE = Episodes(1, lambda texts, golds: [None] * len(texts))
+SILENT = Judge(PrefixVerifier())
 
 
 def place_chunks(
@@ -30,11 +30,11 @@ def place_chunks(
     chunk: int = 2,
     *,
     streams: SampleStreams = STREAMS,
-    episodes: Episodes = SINGLE,
+    attempts: int = 1,
     model: str = "",
 ) -> list[Chunk]:
     """Divide problems into chunks, with the parts of their responses."""
-    several = episodes.attempts > 1
+    several = attempts > 1
     chunks = []
     for members in divide_into_chunks(problems, chunk):
         seen = [[p.id, p.prompt, p.gold if several else ""] for p in members]
@@ -56,18 +56,18 @@ def generate_missing(
     streams: SampleStreams = STREAMS,
     chunk: int = 2,
     progress: ReportProgress = report_nothing,
-    episodes: Episodes = SINGLE,
-    judge: Judge | None = None,
+    judge: Judge = SILENT,
+    attempts: int = 1,
     model: str = "",
     share: tuple[int, int] = (0, 1),
 ) -> Responses:
     """Generate missing responses into the store in a folder; return the stored ones."""
     store = Store(folder)
-    chunks = place_chunks(problems, phases, chunk, streams=streams, episodes=episodes, model=model)
+    chunks = place_chunks(problems, phases, chunk, streams=streams, attempts=attempts, model=model)
     generate_chunks(
         store,
         chunks,
-        lambda: ChunkGenerator(sampler, {}, streams, episodes, judge),
+        lambda: ChunkGenerator(sampler, {}, streams, judge, attempts),
         progress,
         share,
     )
@@ -83,12 +83,12 @@ def judge_and_write(
     responses: Responses,
     problems: Sequence[Problem],
     judge: Judge,
-    episodes: Episodes = SINGLE,
+    attempts: int = 1,
     executions: int = 1,
 ) -> dict[str, Any]:
     """Judge responses without a store, and write them as a table; return its facts."""
     entries = list(responses.read([problem.id for problem in problems]))
-    judged = ChunkJudge(judge, episodes, executions).judge_entries(entries, problems)
+    judged = ChunkJudge(judge, attempts, executions).judge_entries(entries, problems)
     indices = {response.index for entry in entries for response in entry.responses}
     for decided in (True, False):
         responses.add_lines(judged.build_lines(indices, decided=decided))

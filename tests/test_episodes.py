@@ -27,6 +27,7 @@ from gapft_harness.hooks.protocols import (
     Generation,
     ReportGeneration,
     Request,
+    Verifier,
     beyond_context,
 )
 from gapft_harness.plugins.verifiers.program_tests import ProgramTests
@@ -36,7 +37,7 @@ from gapft_harness.stages.generation.chunks import (
     DecodePhase,
     build_single_phase,
 )
-from gapft_harness.stages.generation.episodes import Episodes, build_episodes
+from gapft_harness.stages.generation.episodes import require_feedback
 from gapft_harness.stages.generation.lines import Responses
 from tests.generated import (
     generate_missing,
@@ -112,9 +113,12 @@ def generate_episodes(
     folder: Path,
     problems: Sequence[Problem],
     sampler: ScriptedSampler,
-    episodes: Episodes,
+    verifier: Verifier,
+    attempts: int = 3,
 ) -> Responses:
-    return generate_missing(folder, problems, PHASES, sampler, episodes=episodes)
+    return generate_missing(
+        folder, problems, PHASES, sampler, judge=Judge(verifier), attempts=attempts
+    )
 
 
 def build_problems(count: int) -> list[Problem]:
@@ -147,7 +151,8 @@ def test_episode_ends_at_first_good_or_too_long_attempt(script: Script, limit: i
             Path(folder),
             problems,
             ScriptedSampler(script),
-            build_episodes(Judge(verifier), limit, "words"),
+            verifier,
+            limit,
         )
         indexed = index_responses(responses, problems)
         prompts = {e.problem_id: e.prompt_ids for e in responses.read([p.id for p in problems])}
@@ -178,9 +183,8 @@ def test_resume_repeats_only_the_unfinished_chunk(tmp_path: Path) -> None:
 
     def generate(name: str, fail_after: int | None = None) -> tuple[ScriptedSampler, WordVerifier]:
         sampler, verifier = ScriptedSampler(bad, fail_after), WordVerifier()
-        episodes = build_episodes(Judge(verifier), 3, "words")
         with contextlib.suppress(KeyboardInterrupt):
-            generate_episodes(tmp_path / name, problems, sampler, episodes)
+            generate_episodes(tmp_path / name, problems, sampler, verifier)
         return sampler, verifier
 
     assert generate("whole")[0].calls == 6, "two chunks of three attempts each"
@@ -202,7 +206,8 @@ def test_rejects_sampler_that_ignores_feedback(tmp_path: Path) -> None:
             tmp_path,
             problems,
             ScriptedSampler(script, deaf=True),
-            build_episodes(Judge(WordVerifier()), 2, "words"),
+            WordVerifier(),
+            2,
         )
     assert not read_parts(tmp_path), "no response is stored"
 
@@ -216,8 +221,8 @@ class NoFeedback:
 
 def test_episodes_need_verifier_with_feedback() -> None:
     with pytest.raises(UserError, match="episodes of 3 attempts need a verifier with feed"):
-        build_episodes(Judge(NoFeedback()), 3, "mute")
-    assert build_episodes(Judge(NoFeedback()), 1, "mute").attempts == 1
+        require_feedback(Judge(NoFeedback()), 3, "mute")
+    require_feedback(Judge(NoFeedback()), 1, "mute")
 
 
 # The real verifier
@@ -273,12 +278,9 @@ def test_feedback_hides_hidden_tests(program_verifier: ProgramTests, tmp_path: P
         for i, program in enumerate(WRONG)
         for index in range(-1, 3)
     }
-    sampler, episodes = (
-        ScriptedSampler(script),
-        build_episodes(Judge(program_verifier), 3, "program_tests"),
-    )
-    responses = generate_episodes(tmp_path / "store", problems, sampler, episodes)
-    judge_and_write(tmp_path / "r", responses, problems, Judge(program_verifier), episodes)
+    sampler = ScriptedSampler(script)
+    responses = generate_episodes(tmp_path / "store", problems, sampler, program_verifier)
+    judge_and_write(tmp_path / "r", responses, problems, Judge(program_verifier), 3)
     later = [request for request in sampler.requested if request.attempts]
     assert len(later) == len(WRONG) * 4 * 2
     for request in later:
@@ -307,12 +309,9 @@ def test_hidden_tests_do_not_affect_episodes(
             [{"input": f"{SECRET_IN}\n", "output": hidden}] if hidden else []
         )
         problems = [Problem("p0", "Double it. ", {**DOUBLE, "tests": tests})]
-        sampler, episodes = (
-            ScriptedSampler(script),
-            build_episodes(Judge(program_verifier), 3, "program_tests"),
-        )
-        responses = generate_episodes(tmp_path / "store", problems, sampler, episodes)
-        judge_and_write(tmp_path / "r", responses, problems, Judge(program_verifier), episodes)
+        sampler = ScriptedSampler(script)
+        responses = generate_episodes(tmp_path / "store", problems, sampler, program_verifier)
+        judge_and_write(tmp_path / "r", responses, problems, Judge(program_verifier), 3)
         seen.append(sampler.requested)
         judged = next(read_judged(tmp_path / "r"))[1]
         verdicts.append([j.verdict.passed for j in judged])

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from gapft_harness.core.records import CONTEXT_EXCEEDED, GREEDY, Attempt, Response, Verdict
 from gapft_harness.hooks.judge import Judge
-from gapft_harness.stages.generation.episodes import build_episodes
 from gapft_harness.stages.generation.judging import find_majority, label_repeated
 from gapft_harness.stages.generation.table import describe_executions
 
@@ -75,8 +74,8 @@ def test_replays_each_attempt() -> None:
         ["g"] * 4,
         [*first, Verdict("fail")],
         3,
+        3,
         Judge(verifier),
-        build_episodes(Judge(verifier), 3, "flaky"),
     )
     assert [label.passed for label, _ in labelled] == [True, True, False, False]
     assert labelled[1][0].reason == "2 of 3 executions passed"

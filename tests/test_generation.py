@@ -49,7 +49,7 @@ class SlowSampler(SeededSampler):
 
 def make_table(folder: Path, k: int) -> dict[str, Any]:
     """Search six problems in three chunks, as a command does; return the table's facts."""
-    return generate_and_judge(
+    facts, *_ = generate_and_judge(
         Decodes({}, {"name": "prefixes"}, 2, SampleStreams(3, "search", "pool")),
         build_problems(6),
         [build_single_phase(GREEDY), *build_sample_phases(SAMPLED, k)],
@@ -61,6 +61,7 @@ def make_table(folder: Path, k: int) -> dict[str, Any]:
         judge=Judge(PrefixVerifier()),
         progress=report_nothing,
     )
+    return facts
 
 
 def test_seconds_are_those_of_all_parts_that_a_table_uses(tmp_path: Path) -> None:

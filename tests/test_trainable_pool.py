@@ -13,7 +13,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import prompt_lengths
 from gapft_harness.recipe.recipe import build_sampler_settings
-from gapft_harness.stages.search.data import load_problems
+from gapft_harness.stages.search.data import check_splits
 
 
 def list_problems(overrides: list[str], recipe: str = "demo") -> str:
@@ -24,8 +24,8 @@ def list_problems(overrides: list[str], recipe: str = "demo") -> str:
 
 def measure_longest_prompt() -> int:
     recipe = resolve_recipe(Options("demo"))
-    problems, *_ = load_problems(recipe, "pool", load_plugins(), ())
-    return max(prompt_lengths(build_sampler_settings(recipe), problems))
+    splits, _ = check_splits(recipe, load_plugins(), (), ["pool"])
+    return max(prompt_lengths(build_sampler_settings(recipe), splits["pool"].problems))
 
 
 def test_longest_example_must_fit_before_search(tmp_path: Path) -> None:

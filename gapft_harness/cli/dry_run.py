@@ -48,7 +48,6 @@ from gapft_harness.stages.selection.stage import list_replicate_warnings
 from gapft_harness.stages.steps import (
     follow_experiment,
     list_audit_steps,
-    list_training_steps,
     make_selections,
     make_states,
 )
@@ -59,6 +58,7 @@ from gapft_harness.stages.train.requirements import (
     list_missing_packages,
     list_reward_warnings,
 )
+from gapft_harness.stages.train.stage import list_training_steps
 
 #: The last line of a dry run if the run itself can start.
 NOTHING_MISSING = "nothing: this recipe can run"
@@ -312,9 +312,7 @@ def _describe_searches(plan: _Plan, view: View) -> Iterator[str]:
     """Describe the search of each split, and add its output to the view."""
     recipe = plan.recipe
     planner = plan.build_planner()
-    builder = build_decoder(
-        recipe, plan.task, {}, plan.path, plan.plugins, plan.choice.plugin_files
-    )
+    builder = build_decoder(recipe, plan.task, {}, plan.path, plan.choice.plugin_files)
     for split in list_splits(recipe):
         problems = plan.problems[split]
         step = build_search_step(builder, split, hash_problems(problems))

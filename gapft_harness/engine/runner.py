@@ -106,18 +106,6 @@ class Runner:
             )
         return step
 
-    def list_missing(self, steps: Iterable[Step]) -> list[Step]:
-        """List the steps whose outputs neither the run nor the store has, of equal keys the first.
-
-        Raises:
-            UserError: an output was changed.
-        """
-        by_place: dict[str, Step] = {}
-        for step in steps:
-            if self.run.find(step) is None and self.store.find(step) is None:
-                by_place.setdefault(step.place, step)
-        return [*by_place.values()]
-
     def _run_jobs(self, steps: Mapping[str, Step]) -> dict[str, Output]:
         """Run the jobs of steps, of equal keys one, and link what they made."""
         if not steps:

@@ -37,32 +37,20 @@ _Report = tuple[int, int, int, str]
 
 
 class ProgressBoard:
-    """An actor that keeps each job's first and latest report, and all with notes, for the driver.
-
-    The reports are kept until the driver takes them.
-    """
+    """An actor that keeps the reports of jobs until the driver takes them."""
 
     def __init__(self) -> None:
-        self._reports: dict[int, list[_Report]] = {}
+        self._reports: list[tuple[int, _Report]] = []
 
     def put(self, number: int, report: _Report) -> None:
         """Add a progress report of a job."""
-        reports = self._reports.get(number, [])
-        self._reports[number] = [
-            *reports[:1],
-            *(note_report for note_report in reports[1:] if note_report[-1]),
-            report,
-        ]
+        self._reports.append((number, report))
 
     def take(self) -> list[tuple[int, _Report]]:
         """Return the (job number, report) pairs since the last call, and forget them."""
-        numbered_reports = [
-            (number, report)
-            for number, reports in sorted(self._reports.items())
-            for report in reports
-        ]
-        self._reports.clear()
-        return numbered_reports
+        taken = self._reports
+        self._reports = []
+        return taken
 
 
 def run_task(

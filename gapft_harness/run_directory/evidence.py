@@ -35,7 +35,7 @@ class PoolResponses:
         prompts: the prompt's token ids by problem id.
         conversation: whether an episode's last attempt is paired with the conversation that it
             answered, instead of the problem's prompt.
-        window: first sample number and number of samples to use; None for all samples.
+        k: the number of samples to use, the first ones; None for all.
     """
 
     def __init__(
@@ -43,17 +43,17 @@ class PoolResponses:
         path: Path,
         prompts: Mapping[str, tuple[int, ...]],
         conversation: bool,
-        window: tuple[int, int] | None = None,
+        k: int | None = None,
     ) -> None:
         self._path = path
         self._prompts = prompts
         self._conversation = conversation
-        self._window = window
+        self._k = k
         self._group = lru_cache(maxsize=_MAX_GROUPS)(self._read_group)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the arguments only: a selector's worker processes read the table themselves."""
-        return PoolResponses, (self._path, self._prompts, self._conversation, self._window)
+        return PoolResponses, (self._path, self._prompts, self._conversation, self._k)
 
     def read_verified(self, evidence: Evidence) -> tuple[Evidence, ...]:
         """Return the problem's verified responses by index; see ``Evidence.each_verified``."""
@@ -109,7 +109,7 @@ class PoolResponses:
         return [(c[0].as_py(), c[-1].as_py()) if len(c) else ("", "") for c in columns]
 
     def _read_group(self, number: int, with_failed: bool) -> pa.Table:
-        """Read a row group without samples outside the window.
+        """Read a row group without samples after the first K.
 
         Args:
             number: the row group.
@@ -124,12 +124,8 @@ class PoolResponses:
         kept = pc.equal(rows["status"], "pass")
         if with_failed:
             kept = pc.is_valid(rows["status"])
-        if self._window is not None:
-            first, k = self._window
-            within = pc.and_(
-                pc.greater_equal(rows["index"], first), pc.less(rows["index"], first + k)
-            )
-            kept = pc.and_(kept, within)
+        if self._k is not None:
+            kept = pc.and_(kept, pc.less(rows["index"], self._k))
         return rows.filter(pc.or_(kept, deployment))
 
 
@@ -139,7 +135,7 @@ def read_evidence(
     states: Path,
     context: Literal["conversation", "problem"] = "conversation",
     max_gen_toks: int | None = None,
-    window: tuple[int, int] | None = None,
+    k: int | None = None,
 ) -> list[Evidence]:
     """Join a split's problems, responses and states into evidence, ordered by problem id.
 
@@ -151,16 +147,11 @@ def read_evidence(
             the problem's prompt alone.
         max_gen_toks: the length limit of the split's responses, in tokens; see
             ``Evidence.ended``.
-        window: first sample number and number of samples of the states; None for all.
+        k: the number of samples that define the states, the first ones; None for all.
     """
     evidence = []
     prompts: dict[str, tuple[int, ...]] = {}
-    stored = PoolResponses(
-        responses,
-        prompts,
-        conversation=context == "conversation",
-        window=window,
-    )
+    stored = PoolResponses(responses, prompts, context == "conversation", k)
     rows = zip(
         read_problems(problems),
         read_judged(responses),

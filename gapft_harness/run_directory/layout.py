@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from gapft_harness.core.errors import GapftError
 from gapft_harness.core.records import Arm
 
 RECIPE = "recipe.yaml"
@@ -155,23 +154,8 @@ def find_top_folder(path: str) -> str:
     return path.partition("/")[0]
 
 
-def find_table_name(path: str) -> str:
-    """Return the name of a split's or an arm's table (``RunFile.name``).
-
-    Raises:
-        GapftError: the path is not such a table.
-    """
-    place = parse_path(path)
-    if place is None:
-        raise GapftError(
-            f"{path}: not a table of a split or an arm; expected {DECISIONS}/ARM.NAME{_TABLE}, as "
-            "gapft_harness.run_directory.layout.decisions_path builds it"
-        )
-    return place.name
-
-
 def judged_table_path(name: str) -> str:
-    """Return the path of the table with this name (see ``find_table_name``)."""
+    """Return the path of the table with this name (``RunFile.name``)."""
     arm, _ = _split_arm_name(name)
     return responses_path(name) if arm is None else f"{DECISIONS}/{name}{_TABLE}"
 

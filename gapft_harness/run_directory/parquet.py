@@ -19,24 +19,20 @@ Row = Mapping[str, Any]
 Values = Sequence[Any]
 
 
-def write_batches(
-    path: Path, schema: pa.Schema, batches: Iterable[Iterable[Values] | pa.Table]
-) -> None:
+def write_batches(path: Path, schema: pa.Schema, batches: Iterable[Iterable[Values]]) -> None:
     """Write a table atomically, one batch of rows in memory at a time.
 
     Args:
         path: the table.
         schema: its columns.
-        batches: batches of rows, or Arrow tables of the schema; each becomes a row group.
+        batches: batches of rows; each becomes a row group.
     """
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     def write_rows(beside: Path) -> None:
         with pq.ParquetWriter(beside, schema, compression="zstd") as writer:
             for batch in batches:
-                is_table = isinstance(batch, pa.Table)
-                writer.write_table(batch if is_table else _build_table(schema, batch))
+                writer.write_table(_build_table(schema, batch))
 
     replace_file(path, write_rows)
 

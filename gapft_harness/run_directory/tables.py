@@ -115,12 +115,6 @@ def read_problems(path: Path) -> Iterator[tuple[Problem, tuple[int, ...]]]:
         yield problem, tuple(row["prompt_ids"])
 
 
-def read_prompts(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the ids and prompts of a split's problems, without golds and documents."""
-    for row in read_rows(path, ["problem_id", "prompt"]):
-        yield row["problem_id"], row["prompt"]
-
-
 #: The first columns of a table of responses: the fields of ``Response``, in order.
 _RESPONSE_FIELDS = tuple(field.name for field in fields(Response))
 _response_values = attrgetter(*_RESPONSE_FIELDS)

@@ -9,6 +9,7 @@ from typing import Any
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.engine.outputs import Output
+from gapft_harness.engine.planner import Planner
 from gapft_harness.engine.runner import Runner
 from gapft_harness.engine.step import Step
 from gapft_harness.engine.store import open_store
@@ -78,14 +79,22 @@ class Context:
             self.report_line,
         )
 
+    def plan(self, steps: Iterable[Step]) -> Planner:
+        """Find which outputs of steps the run or the store has."""
+        planner = Planner(self.run.outputs, open_store(self.run.path))
+        planner(steps)
+        return planner
+
     def make_decodes(self, runner: Runner, steps: Iterable[Step]) -> dict[str, Output]:
         """Make the outputs of steps, and print the warnings of new tables of decisions."""
         before = {name: record.digest for name, record in runner.run.read_records().items()}
         outputs = runner(steps)
-        for name, record in runner.run.read_records().items():
-            is_decoded = layout.find_top_folder(name) == layout.DECISIONS
-            if is_decoded and name in outputs and before.get(name) != record.digest:
-                self.warn(record.facts.get("warnings", ()), layout.find_table_name(name))
+        records = runner.run.read_records()
+        for name, output in outputs.items():
+            place = layout.parse_path(name)
+            is_new = before.get(name) != records[name].digest
+            if is_new and place is not None and place.kind == layout.DECISIONS:
+                self.warn(output.facts.get("warnings", ()), place.name)
         return outputs
 
     def list_trainable_arms(self) -> list[Arm]:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
-from gapft_harness.core.identities import content_hash
-from gapft_harness.core.records import SOURCE, Adapter, Arm, Decoding
+from gapft_harness.core.records import Adapter, Arm, Decoding
 from gapft_harness.core.streams import SampleStreams
 from gapft_harness.engine.outputs import Output
 from gapft_harness.engine.step import Input, Step
@@ -29,10 +28,9 @@ from gapft_harness.hooks.protocols import (
     report_nothing,
 )
 from gapft_harness.hooks.registration import ExecutorTraits, SamplerTraits
-from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
+from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.tables import read_problems
 from gapft_harness.stages.descriptions import (
-    describe_adapter,
     describe_judging_machine,
     describe_sampler,
     describe_sampling_machine,
@@ -41,11 +39,8 @@ from gapft_harness.stages.descriptions import (
     select_reported_model,
 )
 from gapft_harness.stages.generation.chunks import (
-    build_deployment_decoding,
     build_sample_phases,
-    build_sampled_decoding,
     build_single_phase,
-    read_decoding,
 )
 from gapft_harness.stages.generation.generation import Decodes, generate_and_judge
 
@@ -61,24 +56,19 @@ def describe_machine(
     task: Mapping[str, Any],
     plugin_files: Sequence[str] = (),
     progress: ReportProgress = report_nothing,
-) -> dict[str, Any]:
-    """Describe the machine that decodes and judges, as a job; see ``_describe_machine``."""
-    return _describe_machine(load_plugins(plugin_files), backend, task)
-
-
-def _describe_machine(
-    plugins: Plugins, backend: str, task: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """Describe what decodes depend on besides recipe, inputs and plugins.
+    """Describe what decodes depend on besides recipe, inputs and plugins; may run as a job.
 
     Args:
-        plugins: the loaded plugins.
         backend: the sampler's name.
-        task: the task's facts.
+        task: the task's facts. Its verifier is created, with its sandbox if it has one.
+        plugin_files: files given by ``--plugin``.
+        progress: not called.
 
     Returns:
         The descriptions for the keys of ``sampler`` and ``verifier``.
     """
+    plugins = load_plugins(plugin_files)
     with plugins.create_verifier(task["verifier"], task["verifier_params"]) as judge:
         judging = describe_judging_machine(judge)
     is_loaded = plugins.has("sampler", backend)  # a verification does without
@@ -91,7 +81,6 @@ def build_decoder(
     task: Mapping[str, Any],
     source: Mapping[str, Any],
     run: Path,
-    plugins: Plugins,
     plugin_files: Sequence[str],
     executor: Executor | None = None,
     machine: Machine | None = None,
@@ -103,53 +92,38 @@ def build_decoder(
         task: the task's facts.
         source: the description of the model that the search used; empty before it.
         run: the run directory.
-        plugins: the loaded plugins.
         plugin_files: files given by ``--plugin``.
         executor: runs the decodes; one that chooses the machines describes them. None if the
             decodes are only planned or checked.
-        machine: the description of the machine, if it is known. Otherwise the verifier is created
-            for it, with its sandbox if it has one.
+        machine: the description of the machine, if it is known.
     """
-    backend = recipe.model.backend
     if machine is None:
-        machine = _ask_machine(recipe, task, plugins, plugin_files, executor)
-    has_own_process = plugins.has("sampler", backend) and (
-        plugins.get("sampler", backend).require_traits(SamplerTraits).own_process
-    )
+        machine = _ask_machine(recipe, task, plugin_files, executor)
     operational = {
         "plugin_files": list(plugin_files),
         "store": str(open_store(run).root),
         "run": str(run.resolve()),
     }
-    return DecodeBuilder(recipe, task, source, plugins, machine, operational, has_own_process)
+    return DecodeBuilder(recipe, task, source, load_plugins(plugin_files), machine, operational)
 
 
 def _ask_machine(
-    recipe: Recipe,
-    task: Mapping[str, Any],
-    plugins: Plugins,
-    plugin_files: Sequence[str],
-    executor: Executor | None,
+    recipe: Recipe, task: Mapping[str, Any], plugin_files: Sequence[str], executor: Executor | None
 ) -> Machine:
     """Describe the machine of the jobs; an executor that chooses the machines asks one."""
-    backend = recipe.model.backend
-    entry = plugins.get("executor", recipe.executor.name)
+    arguments: dict[str, Any] = {"backend": recipe.model.backend, "task": dict(task)}
+    files = list(plugin_files)
+    entry = load_plugins(files).get("executor", recipe.executor.name)
     if executor is None or entry.require_traits(ExecutorTraits).by_workers:
-        return _describe_machine(plugins, backend, task)
-    job = Job.of(
-        "describe the machine",
-        describe_machine,
-        backend=backend,
-        task=dict(task),
-        plugin_files=list(plugin_files),
-    )
+        return describe_machine(**arguments, plugin_files=files)
+    job = Job.of("describe the machine", describe_machine, **arguments, plugin_files=files)
     (machine,) = executor.run([job], lambda *_, **__: None)
     return machine
 
 
 @dataclass(frozen=True)
 class DecodeBuilder:
-    """Builds the steps that decode a run's problems.
+    """Builds the steps that generate with a run's sampler and judge with its verifier.
 
     Attributes:
         recipe: the recipe.
@@ -157,8 +131,7 @@ class DecodeBuilder:
         source: the description of the model that the search used.
         plugins: the loaded plugins.
         machine: what ``describe_machine`` returned, for the machine of the jobs.
-        operational: ``plugin_files``, ``store`` and ``run``, arguments of ``decode``.
-        own_process: whether the sampler's process must end with the step.
+        operational: ``plugin_files``, ``store`` and ``run``, arguments of the steps' functions.
     """
 
     recipe: Recipe
@@ -166,91 +139,75 @@ class DecodeBuilder:
     source: Mapping[str, Any]
     plugins: Plugins
     machine: Machine
-    operational: Mapping[str, Any] = field(default_factory=dict)
-    own_process: bool = False
+    operational: Mapping[str, Any]
 
     def build(
         self,
         name: str,
-        arm: Arm,
-        split: str,
-        problems: Input,
-        adapter: Output | None,
-        *,
-        ids: Iterable[str] | None = None,
-        samples: int = 0,
-        scale: float = 1.0,
+        function: Callable[..., object],
+        settings: Mapping[str, Any],
+        inputs: Mapping[str, Input],
+        sampler_settings: SamplerSettings,
+        operational: Mapping[str, Any],
+        arm: Arm | None = None,
         verb: str = "decode",
     ) -> Step:
-        """Build a step.
+        """Build a step whose function generates with the sampler and judges with the verifier.
+
+        The function also gets ``sampler`` and ``verifier``, their parts of the key; ``described``,
+        all parts of their descriptions; ``sampler_settings``, the fields of the
+        ``SamplerSettings``; and the builder's ``operational``.
 
         Args:
-            name: the path of the table in the run.
-            arm: the arm; ``SOURCE`` for the source model.
-            split: the split of the problems.
-            problems: the split's table of problems.
-            adapter: the arm's adapter; None for the source model.
-            ids: the problems to decode; None for all problems of the split.
-            samples: number of samples of each problem instead of its deployment decode, drawn as
-                in the search. Arms of the same training seed use the same random streams.
-            scale: factor of the adapter's update; 1 for the adapter as trained.
+            name: the path of the output in the run.
+            function: the step's function.
+            settings: its further settings.
+            inputs: its inputs; ``adapter`` is what the sampler loads besides the model.
+            sampler_settings: the sampler's settings.
+            operational: further arguments that are not in the key.
+            arm: the arm of the adapter.
             verb: what it does, for progress.
         """
-        search = self.recipe.search
-        greedy = read_decoding(self.task)
-        decoding = (
-            build_sampled_decoding(greedy, search)
-            if samples
-            else build_deployment_decoding(greedy, search)
-        )
-        seed = None if arm.condition == SOURCE else arm.seed
-        streams = SampleStreams(search.seed, "decode", split, seed)
-        inputs = {"problems": problems}
-        settings = build_sampler_settings(self.recipe)
-        if adapter is not None:
-            # what a sampler sees of it; its folder may also name the arm
-            seen = content_hash(describe_adapter(adapter.path))
-            inputs["adapter"] = replace(adapter, seen=seen)
-        sampler = self.describe_sampler(settings, arm, adapter)
+        adapter = inputs.get("adapter")
+        loaded = None
+        if arm is not None and isinstance(adapter, Output):
+            loaded = Adapter(arm, str(adapter.path))
+        sampler = self._describe_sampler(sampler_settings, loaded)
         verifier = self.verifier
         return Step(
             name,
-            decode,
+            function,
             settings={
-                "split": split,
-                "ids": None if ids is None else sorted(ids),
-                "samples": samples,
-                "scale": scale,
-                "decoding": {**asdict(decoding), "until": list(decoding.until)},
-                "streams": asdict(streams) if decoding.do_sample else None,
-                "chunk": search.chunk,
-                "episode": dict(self.task["episode"]),
-                "sampler": self.select_settings("sampler", sampler),
-                "verifier": self.select_settings("verifier", verifier),
+                **settings,
+                "sampler": self._select_settings("sampler", sampler),
+                "verifier": self._select_settings("verifier", verifier),
             },
             inputs=inputs,
             code={"sampler": sampler["code"], "verifier": verifier["code"]},
             machine=self.machine,
             operational={
                 **self.operational,
+                **operational,
                 "described": {"sampler": sampler, "verifier": verifier},
-                "sampler_settings": asdict(settings),
-                "verifier_params": self.task["verifier_params"],
-                "arm": [arm.condition, arm.seed],
+                "sampler_settings": asdict(sampler_settings),
             },
             verb=verb,
-            own_process=self.own_process,
+            own_process=self._has_own_process,
         )
 
-    def describe_sampler(
-        self, settings: SamplerSettings, arm: Arm | None = None, adapter: Output | None = None
-    ) -> dict[str, Any]:
-        """Describe the sampler of an arm, for keys; None: of the source model alone.
+    @property
+    def _has_own_process(self) -> bool:
+        """Whether the sampler's process must end with the step."""
+        backend = self.recipe.model.backend
+        return self.plugins.has("sampler", backend) and (
+            self.plugins.get("sampler", backend).require_traits(SamplerTraits).own_process
+        )
 
-        What is not known on this machine stays open.
-        """
-        loaded = Adapter(arm, str(adapter.path)) if arm and adapter else None
-        sampler, is_known = describe_sampler(settings, self.plugins, loaded)
+    def _describe_sampler(
+        self, settings: SamplerSettings, adapter: Adapter | None
+    ) -> dict[str, Any]:
+        """Describe the sampler, for keys; what is not known on this machine stays open."""
+        sampler, is_known = describe_sampler(settings, self.plugins, adapter)
         if not is_known and self.source:
             sampler["model"]["reported"] = select_reported_model(self.source)
         return {**sampler, **self.machine["sampler"]}
@@ -262,7 +219,7 @@ class DecodeBuilder:
         rules = {"rules": machine["describes"].get("rules")}
         return {**describe_verifier(self.task, self.plugins), **rules, **machine}
 
-    def select_settings(self, kind: str, described: Mapping[str, Any]) -> dict[str, Any]:
+    def _select_settings(self, kind: str, described: Mapping[str, Any]) -> dict[str, Any]:
         """Select the parts of a description that are in the key under ``settings``."""
         apart = {"code", "adapter", *self.machine[kind]}
         selected = {key: value for key, value in described.items() if key not in apart}
@@ -295,7 +252,7 @@ def decode(
     run: str,
     progress: ReportProgress,
 ) -> dict[str, Any]:
-    """Decode and verify problems: the function of a step; see ``DecodeBuilder.build``.
+    """Decode and verify problems: the function of a step; see ``View.decode``.
 
     Args:
         output: the table to write.
@@ -340,7 +297,7 @@ def decode(
         sampler_parts = dict(described["sampler"])
         if scale != 1:
             sampler_parts["scale"] = scale
-        return generate_and_judge(
+        facts, *_ = generate_and_judge(
             Decodes(
                 sampler_parts,
                 described["verifier"],
@@ -363,6 +320,7 @@ def decode(
             judge=plugins.create_verifier(verifier["name"], verifier_params),
             progress=progress,
         )
+    return facts
 
 
 @contextlib.contextmanager

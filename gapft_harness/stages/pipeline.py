@@ -24,12 +24,11 @@ from gapft_harness.stages.steps import (
     follow_selections,
     list_audit_steps,
     list_search_steps,
-    list_training_steps,
     make_selections,
     make_states,
 )
 from gapft_harness.stages.train.requirements import check_packages, list_reward_warnings
-from gapft_harness.stages.train.stage import divide_steps
+from gapft_harness.stages.train.stage import divide_steps, list_training_steps
 
 
 def run_states_stage(context: Context) -> None:
@@ -107,12 +106,13 @@ def run_train_stage(context: Context) -> None:
     warnings = list_reward_warnings(run.recipe, run.task, context.plugins)
     run.update_facts(lambda facts: facts["warnings"].update(train=warnings))
     context.warn(warnings)
-    runner = context.build_runner()
     steps = list_training_steps(view)
-    missing = {step.key: step for step in divide_steps(context, runner.list_missing(steps))}
-    runner([replace(missing.get(step.key, step), name=step.name) for step in steps])
-    if reused := len({step.key for step in steps} - missing.keys()):
-        context.report_line(f"train: {reused} reused, {len(missing)} new")
+    missing = context.plan(steps).new
+    first_by_key = {step.key: step for step in reversed(steps) if step.name in missing}
+    divided = {step.key: step for step in divide_steps(context, [*first_by_key.values()])}
+    context.build_runner()([replace(divided.get(s.key, s), name=s.name) for s in steps])
+    if reused := len({step.key for step in steps} - divided.keys()):
+        context.report_line(f"train: {reused} reused, {len(divided)} new")
 
 
 def run_audit_stage(context: Context) -> None:

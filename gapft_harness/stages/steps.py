@@ -14,20 +14,24 @@ from gapft_harness.engine.outputs import NOT_HERE, Output, Unknown
 from gapft_harness.engine.step import Step
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, list_arms
-from gapft_harness.run_directory.recorded import read_source
+from gapft_harness.stages.descriptions import describe_argument
 from gapft_harness.stages.experiment import Experiment
 from gapft_harness.stages.experiment.view import View
-from gapft_harness.stages.generation.chunks import read_decoding
 from gapft_harness.stages.search.stage import build_search_step, find_searched_splits
 from gapft_harness.stages.search.states import Window
 from gapft_harness.stages.selection.choosing import count_condition_slots, count_slots
 from gapft_harness.stages.selection.stage import (
-    build_budget_step,
-    build_select_step,
-    find_original,
+    count_budget,
     require_equal_budgets,
+    select,
 )
-from gapft_harness.stages.train.stage import TrainingSteps
+from gapft_harness.stages.train.stage import list_training_steps
+
+#: The settings of training that decide sequences and their number; others change no budget.
+_PLAN_KEYS = (
+    "repetitions", "micro_batch", "accumulation", "update_groups", "max_length", "too_long",
+    "supervise_eos", "start_tokens",
+)  # fmt: skip
 
 #: Makes the outputs of steps, plans them, or checks recorded ones; returns them by name.
 Make = Callable[[Iterable[Step]], Mapping[str, Output | Unknown]]
@@ -66,13 +70,11 @@ class Selections:
     Attributes:
         n: the slots of matched conditions; 0 if there is nothing to train on.
         facts: what the steps report on each arm's training set and budget.
-        outputs: the outputs by name.
         groups: the budget of each group of matched arms, by its first arm.
     """
 
     n: int
     facts: Mapping[Arm, Mapping[str, Any]] = field(default_factory=dict)
-    outputs: Mapping[str, Output | Unknown] = field(default_factory=dict)
     groups: Mapping[Arm, Budget] = field(default_factory=dict)
 
 
@@ -90,25 +92,10 @@ def make_selections(view: View, make: Make) -> Selections:
     if not n:
         return Selections(0)
     slots = count_condition_slots(recipe, lambda name: _count_states(view, recipe.find_k(name)))
-    limit = read_decoding(view.run.task).max_gen_toks
     arms = list_arms(recipe)
-    steps = []
-    for arm in arms:
-        original = find_original(recipe, arm)
-        tables = {
-            "problems": view.output(layout.problems_path("pool")),
-            "responses": view.output(layout.responses_path("pool")),
-            "states": view.output(_find_states(view, recipe.find_k(arm.condition))),
-        }
-        step = build_select_step(
-            recipe, original, slots[arm.condition], tables, limit, view.plugins, view.plugin_files
-        )
-        steps.append(replace(step, name=layout.selection_path(arm)))
-    sets = make(steps)
+    sets = make([_build_select_step(view, arm, slots[arm.condition]) for arm in arms])
     view.add(sets)
-    budgets = make(
-        [build_budget_step(recipe, arm, sets[layout.selection_path(arm)]) for arm in arms]
-    )
+    budgets = make([_build_budget_step(view, arm) for arm in arms])
     view.add(budgets)
     facts = {
         arm: {
@@ -118,7 +105,7 @@ def make_selections(view: View, make: Make) -> Selections:
         for arm in arms
     }
     groups = require_equal_budgets(recipe, slots, facts)
-    return Selections(n, facts, {**sets, **budgets}, groups)
+    return Selections(n, facts, groups)
 
 
 def follow_selections(view: View, make: Make) -> None:
@@ -142,6 +129,64 @@ def follow_experiment(view: View, make: Make, experiment: Experiment) -> None:
         view.add(make(steps))
 
 
+def _build_select_step(view: View, arm: Arm, n: int) -> Step:
+    """Build the step that selects an arm's training set.
+
+    Args:
+        view: the run. A replicate gets the set of the condition that it repeats.
+        arm: the arm.
+        n: the slots of a matched selector, without replay.
+    """
+    recipe = view.recipe
+    plugins = view.plugins
+    original = recipe.map_replicates().get(arm.condition, arm.condition)
+    condition = recipe.conditions[original]
+    code = NOT_HERE
+    if plugins.has("selector", condition.selector):
+        code = plugins.find_code_hash("selector", condition.selector)
+    k = recipe.find_k(original)
+    return Step(
+        layout.selection_path(arm),
+        select,
+        {
+            "selector": condition.selector,
+            "params": describe_argument(condition.params),
+            "n": n,
+            "replay": recipe.budget.replay,
+            "seed": recipe.find_selection_seed(arm.seed),
+            "k": None if k == recipe.search.k else k,
+            "context": recipe.evidence.context,
+            "max_gen_toks": view.run.task["decoding"]["max_gen_toks"],
+        },
+        {
+            "problems": view.output(layout.problems_path("pool")),
+            "responses": view.output(layout.responses_path("pool")),
+            "states": view.output(_find_states(view, k)),
+        },
+        {"selector": code} if code else {},
+        operational={
+            "arguments": condition.params,
+            "condition": original,
+            "plugin_files": view.plugin_files,
+        },
+        cheap=True,
+        verb="select",
+    )
+
+
+def _build_budget_step(view: View, arm: Arm) -> Step:
+    """Build the step that counts the budget of an arm's training."""
+    settings = view.recipe.resolve_training(arm.condition).model_dump(mode="json")
+    return Step(
+        layout.budget_path(arm),
+        count_budget,
+        {key: settings[key] for key in _PLAN_KEYS},
+        {"selection": view.output(layout.selection_path(arm))},
+        cheap=True,
+        verb="budget",
+    )
+
+
 def _find_states(view: View, k: int) -> str:
     return layout.states_path("pool", None if k == view.recipe.search.k else (0, k))
 
@@ -150,31 +195,6 @@ def _count_states(view: View, k: int) -> Mapping[str, int]:
     """Return the numbers of the pool's problems by state, from the first K samples."""
     counts: Mapping[str, int] = view.output(_find_states(view, k)).facts["states"]
     return counts
-
-
-def list_training_steps(view: View) -> list[Step]:
-    """List the steps that train the adapters of the view's arms."""
-    builder = TrainingSteps(
-        view.recipe,
-        view.run.task,
-        read_source(view.run),
-        view.plugins,
-        view.plugin_files,
-        view.run.path.resolve(),
-    )
-    pool = {
-        "problems": view.output(layout.problems_path("pool")),
-        "states": view.output(layout.states_path("pool")),
-    }
-    return [
-        builder.build(
-            arm,
-            view.output(layout.selection_path(arm)),
-            view.output(layout.budget_path(arm)),
-            pool,
-        )
-        for arm in view.arms()
-    ]
 
 
 def list_audit_steps(view: View) -> list[Step]:

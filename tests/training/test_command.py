@@ -14,8 +14,8 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment.stage import build_view
-from gapft_harness.stages.steps import list_training_steps
 from gapft_harness.stages.train import stage
+from gapft_harness.stages.train.stage import list_training_steps
 from gapft_harness.training.model import load_base
 from gapft_harness.training.plan import build_sequences
 from tests.kit.command import succeed

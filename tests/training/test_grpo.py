@@ -20,8 +20,8 @@ from gapft_harness.recipe.reading import load_recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recorded import read_budgets
 from gapft_harness.stages.experiment import View
-from gapft_harness.stages.steps import list_training_steps
 from gapft_harness.stages.train.job import build_job
+from gapft_harness.stages.train.stage import list_training_steps
 from tests.kit.command import gapft, succeed
 from tests.kit.part_tables import read_tables
 from tests.kit.plugins import build_plugin

@@ -6,7 +6,6 @@ steps, which the engine makes, plans and checks.
 
 from gapft_harness.engine.step import Step
 from gapft_harness.stages.experiment.loading import (
-    find_experiments,
     list_report_parts,
     load_all_experiments,
     load_experiments,
@@ -20,7 +19,6 @@ __all__ = [
     "Step",
     "View",
     "check_experiments",
-    "find_experiments",
     "list_report_parts",
     "load_all_experiments",
     "load_experiments",

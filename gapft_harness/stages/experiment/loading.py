@@ -19,7 +19,6 @@ from gapft_harness.hooks.checked import check_facts
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.registration import Registration
 from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment.protocol import Experiment
 from gapft_harness.stages.experiment.view import View, find_name_fault
 
@@ -35,14 +34,6 @@ def load_all_experiments(plugins: Plugins) -> list[Experiment]:
         PluginError: a plugin registers something else.
     """
     return [_build_experiment(entry) for entry in plugins.all() if entry.kind == "experiment"]
-
-
-def find_experiments(context: Context) -> list[Experiment]:
-    """Return the experiments of a run's recipe, by name; loaded once for a context."""
-    if "experiments" not in context.cache:
-        context.cache["experiments"] = load_experiments(context.run.recipe, context.plugins)
-    experiments: list[Experiment] = context.cache["experiments"]
-    return experiments
 
 
 def load_experiments(

@@ -8,7 +8,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.run_directory import layout
 from gapft_harness.stages.context import Context
-from gapft_harness.stages.experiment.loading import find_experiments
+from gapft_harness.stages.experiment.loading import load_experiments
 from gapft_harness.stages.experiment.view import RUN_FOLDERS, View
 
 
@@ -23,9 +23,9 @@ def check_experiments(context: Context, arms: Iterable[Arm]) -> None:
         UserError: the search or the selection does not fit an experiment of the recipe.
     """
     run = context.run
-    view = View(context.run, context.plugins, arms)
+    view = View(run, context.plugins, arms, context.plugin_files)
     warnings: list[str] = []
-    for experiment in find_experiments(context):
+    for experiment in load_experiments(run.recipe, context.plugins):
         for fault in experiment.faults(view):
             raise UserError(f"key 'experiments.{experiment.name}': {fault}")
         prefix = f"experiment {experiment.name}: "
@@ -53,16 +53,17 @@ def run_experiments(context: Context) -> None:
     Raises:
         UserError: a finished file was changed.
     """
+    run = context.run
     view = build_view(context)
     runner = context.build_runner()
-    for experiment in find_experiments(context):
+    for experiment in load_experiments(run.recipe, context.plugins):
         for steps in experiment.steps(view):
             view.add(context.make_decodes(runner, steps))
     others = sorted(
-        name for name in runner.run.read_records().keys() - runner.requested if _is_own(name)
+        name for name in run.outputs.read_records().keys() - runner.requested if _is_own(name)
     )
     if others:
-        runner.run.remove(others)
+        run.outputs.remove(others)
         context.report_line(
             f"experiments: removed files that are no longer needed: {', '.join(others)}"
         )

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from gapft_harness.core.identities import content_hash
 from gapft_harness.core.records import SOURCE, Arm
+from gapft_harness.core.streams import SampleStreams
 from gapft_harness.engine.outputs import NOT_HERE, Output, Unknown
 from gapft_harness.engine.run import describe_missing
 from gapft_harness.engine.step import Input, Step
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import Executor
 from gapft_harness.hooks.registration import SamplerTraits
-from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recorded import read_source
 from gapft_harness.stages.decode import MACHINE, DecodeBuilder, build_decoder, decode
+from gapft_harness.stages.descriptions import describe_adapter
+from gapft_harness.stages.generation.chunks import (
+    build_deployment_decoding,
+    build_sampled_decoding,
+    read_decoding,
+)
 from gapft_harness.stages.search.states import Window, compute_states
 
 #: Folders of a run that experiments must not write to.
@@ -175,16 +184,43 @@ class View:
             split: the split of the problems.
             ids: the problems to decode; None for all problems of the split.
             samples: number of samples of each problem instead of its deployment decode, drawn as in
-                the search.
+                the search. Arms of the same training seed use the same random streams.
             scale: factor of the adapter's update; 1 for the adapter as trained.
             verb: the verb in progress messages.
         """
-        adapter: Output | None = None
+        adapter: dict[str, Input] = {}
         if arm.condition != SOURCE:
-            adapter = Output(self.file(layout.adapter_path(arm)))
-        problems = self.output(layout.problems_path(split))
+            folder = self.file(layout.adapter_path(arm))
+            # what a sampler sees of it; the folder may also name the arm
+            adapter["adapter"] = Output(folder, seen=content_hash(describe_adapter(folder)))
+        task = self.run.task
+        search = self.recipe.search
+        greedy = read_decoding(task)
+        decoding = (
+            build_sampled_decoding(greedy, search)
+            if samples
+            else build_deployment_decoding(greedy, search)
+        )
+        seed = None if arm.condition == SOURCE else arm.seed
+        streams = SampleStreams(search.seed, "decode", split, seed)
         return self.decoder.build(
-            file, arm, split, problems, adapter, ids=ids, samples=samples, scale=scale, verb=verb
+            file,
+            decode,
+            {
+                "split": split,
+                "ids": None if ids is None else sorted(ids),
+                "samples": samples,
+                "scale": scale,
+                "decoding": {**asdict(decoding), "until": list(decoding.until)},
+                "streams": asdict(streams) if decoding.do_sample else None,
+                "chunk": search.chunk,
+                "episode": dict(task["episode"]),
+            },
+            {"problems": self.output(layout.problems_path(split)), **adapter},
+            build_sampler_settings(self.recipe),
+            {"verifier_params": task["verifier_params"], "arm": [arm.condition, arm.seed]},
+            arm,
+            verb,
         )
 
     def states(self, window: Window | None = None, split: str = "audit") -> Step:
@@ -215,13 +251,12 @@ class View:
 
     @cached_property
     def decoder(self) -> DecodeBuilder:
-        """Builds the steps that decode the run's problems."""
+        """Builds the steps that generate and judge."""
         decoder = build_decoder(
             self.recipe,
             self.run.task,
             read_source(self.run),
             self.run.path,
-            self.plugins,
             self.plugin_files,
             self._executor,
             self._cache.get(MACHINE),

@@ -7,47 +7,35 @@ bounded episode; Table "LiveCodeBench Allocation": at most three attempts).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from gapft_harness.core.errors import PluginError, UserError
-from gapft_harness.core.records import CONTEXT_EXCEEDED, Attempt, Gold, Problem, Response
+from gapft_harness.core.records import CONTEXT_EXCEEDED, Attempt, Problem, Response
 from gapft_harness.core.streams import SampleStreams
 from gapft_harness.hooks.judge import Judge
 from gapft_harness.hooks.protocols import Generated, Request
 
-Feedback = Callable[[Sequence[str], Sequence[Gold]], list[str | None]]
 
+def require_feedback(judge: Judge, attempts: int, name: str) -> None:
+    """Require that a verifier gives feedback, if episodes have several attempts.
 
-@dataclass(frozen=True, slots=True)
-class Episodes:
-    """The settings of a decode.
-
-    Attributes:
-        attempts: maximum number of attempts; 1 for a single response.
-        feedback: returns the feedback after an attempt, None if the episode ends.
-    """
-
-    attempts: int
-    feedback: Feedback
-
-
-def build_episodes(judge: Judge, attempts: int, name: str) -> Episodes:
-    """Build episodes with a verifier's feedback.
+    Args:
+        judge: the verifier.
+        attempts: maximum number of attempts.
+        name: the verifier's name.
 
     Raises:
-        UserError: several attempts are requested, but the verifier gives no feedback.
+        UserError: it gives none.
     """
     if attempts > 1 and not judge.gives_feedback:
         raise UserError(
             f"episodes of {attempts} attempts need a verifier with feedback, but {name!r} has "
             "none; use program_tests, or set episode.attempts: 1"
         )
-    return Episodes(attempts, judge.give_feedback)
 
 
 def build_next_requests(
-    episodes: Episodes,
+    judge: Judge,
     problems: Sequence[Problem],
     attempt: int,
     responses: Mapping[tuple[str, int], Response],
@@ -57,7 +45,7 @@ def build_next_requests(
     """Build the requests of attempt number ``attempt`` for the episodes that continue.
 
     Args:
-        episodes: the settings of episodes.
+        judge: gives the feedback after an attempt; None if the episode ends.
         problems: the problems.
         attempt: the attempt's number, from 2.
         responses: the latest attempts, by problem and index.
@@ -73,7 +61,7 @@ def build_next_requests(
         if len(response.attempts) == attempt - 2 and not is_ended:
             by_problem.setdefault(problem_id, []).append(response)
     open_episodes = [(p, response) for p in problems for response in by_problem.get(p.id, ())]
-    feedback = episodes.feedback(
+    feedback = judge.give_feedback(
         [response.text for _, response in open_episodes], [p.gold for p, _ in open_episodes]
     )
     requests = []

@@ -13,18 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import BLOCK, Decoding, Problem, Response
 from gapft_harness.core.streams import SampleStreams
 from gapft_harness.engine.store import Store
 from gapft_harness.hooks.judge import Judge
 from gapft_harness.hooks.protocols import Generated, ReportProgress, Request, Sampler
 from gapft_harness.stages.generation.chunks import Chunk, DecodePhase
-from gapft_harness.stages.generation.episodes import (
-    Episodes,
-    build_next_requests,
-    check_conversations,
-)
+from gapft_harness.stages.generation.episodes import build_next_requests, check_conversations
 from gapft_harness.stages.generation.first_chunk import check_first_chunk, require_fitting_prompt
 from gapft_harness.stages.generation.lines import build_response_line, write_lines
 
@@ -46,19 +42,10 @@ class _Draft:
     seconds: float = 0.0
 
     def add(self, requests: Sequence[Request], answers: Sequence[Generated]) -> None:
-        """Add the sampler's answers.
-
-        Raises:
-            GapftError: the number of responses is wrong.
-        """
+        """Add the sampler's answers."""
         for request, answer in zip(requests, answers, strict=True):
             problem_id = request.problem_id
             prompt_ids = tuple(answer.prompt_ids)
-            if len(answer.generations) != len(request.indices):
-                raise GapftError(
-                    f"the sampler returned {len(answer.generations)} responses to problem "
-                    f"{problem_id}, expected {len(request.indices)}"
-                )
             if not request.attempts:
                 self.prompt_ids[problem_id] = prompt_ids
             for index, seed, generation in zip(
@@ -88,8 +75,8 @@ class ChunkGenerator:
         sampler: the model.
         source: the sampler's description of its model, recorded with each part.
         streams: the samples' random streams.
-        episodes: the settings of episodes; one attempt for single responses.
-        judge: reads the answers of the first chunk.
+        judge: reads the answers of the first chunk, and gives feedback in episodes.
+        attempts: maximum number of attempts of an episode; 1 for single responses.
         run: the run directory that responses are generated for, recorded with each part.
         keeps_verdicts: whether verdicts of the sampler are kept; else they are an error.
     """
@@ -97,8 +84,8 @@ class ChunkGenerator:
     sampler: Sampler
     source: Mapping[str, Any]
     streams: SampleStreams
-    episodes: Episodes
-    judge: Judge | None = None
+    judge: Judge
+    attempts: int = 1
     run: str = ""
     keeps_verdicts: bool = False
 
@@ -152,10 +139,10 @@ class ChunkGenerator:
             )
             for p in members
         ]
-        for attempt in range(1, self.episodes.attempts + 1):
+        for attempt in range(1, self.attempts + 1):
             if attempt > 1:
                 requests = build_next_requests(
-                    self.episodes,
+                    self.judge,
                     members,
                     attempt,
                     draft.responses,
@@ -191,9 +178,8 @@ class ChunkGenerator:
         """Stop if no prompt fits the context; add notes on faults of a split's first responses."""
         if len(members) >= min(BLOCK, progress.problems):
             require_fitting_prompt(answers, decoding)
-        if self.judge is not None:
-            for note in check_first_chunk(members, answers, decoding, self.judge):
-                progress.add_note(note)
+        for note in check_first_chunk(members, answers, decoding, self.judge):
+            progress.add_note(note)
 
     def _store_part(self, store: Store, chunk: Chunk, phase: DecodePhase, draft: _Draft) -> None:
         part = chunk.parts[phase]

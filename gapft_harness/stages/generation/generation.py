@@ -27,7 +27,7 @@ from gapft_harness.stages.generation.chunks import (
     count_chunk_problems,
     divide_into_chunks,
 )
-from gapft_harness.stages.generation.episodes import build_episodes
+from gapft_harness.stages.generation.episodes import require_feedback
 from gapft_harness.stages.generation.generating import ChunkGenerator, generate_chunks
 from gapft_harness.stages.generation.judging import UNDECIDED, ChunkJudge, judge_chunks
 from gapft_harness.stages.generation.lines import Responses
@@ -39,7 +39,7 @@ class Decodes:
     """What responses and verdicts depend on, besides problems and phases.
 
     Attributes:
-        sampler: the description of the sampler (``DecodeBuilder.describe_sampler``).
+        sampler: the description of the sampler (``DecodeBuilder``).
         verifier: the description of the verifier (``DecodeBuilder.verifier``).
         chunk: ``search.chunk``, the problems of a chunk.
         streams: the samples' random streams.
@@ -120,7 +120,7 @@ def generate_and_judge(
     decodes: Decodes,
     problems: Sequence[Problem],
     phases: Sequence[DecodePhase],
-    path: Path,
+    path: Path | None,
     *,
     store: Store,
     run: str,
@@ -128,18 +128,16 @@ def generate_and_judge(
     require_same_model: Callable[[Mapping[str, Any]], None],
     judge: Judge,
     progress: ReportProgress,
-    build_extra: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda source: {},
-    on_generated: Callable[[Responses], object] = lambda responses: None,
-    share: tuple[int, int] | None = None,
+    share: tuple[int, int] = (0, 1),
     keeps_verdicts: bool = False,
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], Mapping[str, Any], Responses]:
     """Generate and judge the responses that the store lacks, and write the table.
 
     Args:
         decodes: what the responses depend on.
         problems: the problems.
         phases: the phases to generate.
-        path: the table to write.
+        path: the table to write; None to store parts only.
         store: the store.
         run: the run directory that responses are made for, recorded with each part.
         load_sampler: loads the model.
@@ -147,16 +145,14 @@ def generate_and_judge(
             another one than that of the run's other tables.
         judge: the verifier; it is closed at the end.
         progress: called as by ``generate_chunks``, then with verdicts.
-        build_extra: computes further facts of the table from the sampler's description.
-        on_generated: called with the responses before they are judged.
-        share: (worker number from 0, number of workers): process only this worker's chunks, and
-            write no table; None: process all chunks.
+        share: (worker number from 0, number of workers) among which the chunks are divided.
         keeps_verdicts: whether the verdicts are the sampler's, not the verifier's.
 
     Returns:
         The facts of ``table.write_responses``, with the ``seconds`` in which the responses were
-        generated, and where their parts are ``stored``; none with ``share``. A table with undecided
-        verdicts holds in its own run only.
+        generated, and where their parts are ``stored``; empty without a table. A table with
+        undecided verdicts holds in its own run only.
+        The sampler's description of its model, and the responses.
 
     Raises:
         UserError: the model differs from that of the run's other tables, or a stored part was
@@ -164,7 +160,7 @@ def generate_and_judge(
     """
     chunks = decodes.place_responses(problems, phases)
     with judge, contextlib.ExitStack() as stack:
-        episodes = build_episodes(judge, decodes.attempts, decodes.verifier["name"])
+        require_feedback(judge, decodes.attempts, decodes.verifier["name"])
 
         def load() -> ChunkGenerator:
             sampler = stack.enter_context(contextlib.closing(load_sampler()))
@@ -174,20 +170,20 @@ def generate_and_judge(
                 sampler,
                 source,
                 decodes.streams,
-                episodes,
                 judge,
+                decodes.attempts,
                 run,
                 keeps_verdicts=keeps_verdicts,
             )
 
-        source = generate_chunks(store, chunks, load, progress, share or (0, 1))
+        source = generate_chunks(store, chunks, load, progress, share)
         if source:  # a worker without a chunk has none
             require_same_model(source)
         responses = Responses()
         seconds = 0.0
         stored: dict[str, set[str]] = {"responses": set(), "verdicts": set()}
         verdict_chunks = []
-        for chunk in chunks if share is None else chunks[share[0] :: share[1]]:
+        for chunk in chunks[share[0] :: share[1]]:
             parts = chunk.find_parts(store)
             for part in parts.values():
                 responses.add(part)
@@ -195,20 +191,18 @@ def generate_and_judge(
             verdict_chunks.append(decodes.place_verdicts(chunk, parts))
             stored["responses"] |= {part.step.place for part in chunk.parts.values()}
             stored["verdicts"] |= {part.step.place for part in verdict_chunks[-1].parts.values()}
-        if share is None:
-            on_generated(responses)
-        chunk_judge = ChunkJudge(judge, episodes, decodes.executions, run)
+        chunk_judge = ChunkJudge(judge, decodes.attempts, decodes.executions, run)
         judge_chunks(store, verdict_chunks, responses, chunk_judge, progress)
-        if share is not None:
-            return {}
-        extra = {
-            **build_extra(source),
-            "seconds": round(seconds, 3),
-            "stored": {name: sorted(places) for name, places in stored.items()},
-        }
+    if path is None:
+        return {}, source, responses
+    extra = {
+        "seconds": round(seconds, 3),
+        "stored": {name: sorted(places) for name, places in stored.items()},
+    }
     facts = write_responses(path, responses, problems, extra=extra, executions=decodes.executions)
-    is_undecided = any(facts["verdicts"].get(status) for status in UNDECIDED)
-    return {**facts, OWN_RUN_ONLY: True} if is_undecided else facts
+    if any(facts["verdicts"].get(status) for status in UNDECIDED):
+        facts[OWN_RUN_ONLY] = True
+    return facts, source, responses
 
 
 @dataclass(frozen=True)

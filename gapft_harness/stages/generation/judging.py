@@ -15,7 +15,6 @@ from gapft_harness.core.records import CONTEXT_EXCEEDED, GREEDY, Gold, Problem, 
 from gapft_harness.engine.store import Store
 from gapft_harness.hooks.judge import Judge, VerdictAndAnswer
 from gapft_harness.stages.generation.chunks import Chunk
-from gapft_harness.stages.generation.episodes import Episodes
 from gapft_harness.stages.generation.lines import (
     Line,
     ProblemResponses,
@@ -57,8 +56,8 @@ def label_repeated(
     golds: Sequence[Gold],
     first: Sequence[Verdict],
     executions: int,
+    attempts: int,
     judge: Judge,
-    episodes: Episodes,
 ) -> list[tuple[Verdict, list[str]]]:
     """Repeat the execution of deployment episodes, and label them by majority.
 
@@ -67,8 +66,8 @@ def label_repeated(
         golds: their golds.
         first: the verdicts of the first execution.
         executions: total number of executions, odd.
-        judge: the verifier.
-        episodes: gives the feedback on earlier attempts again, if there are any.
+        attempts: maximum number of attempts of an episode.
+        judge: the verifier; it also gives the feedback on earlier attempts again.
 
     Returns:
         For each response its label, and in which facts the executions differed.
@@ -77,8 +76,8 @@ def label_repeated(
     changed = set[str]()
     for _ in range(executions - 1):
         rounds.append([verdict for verdict, _ in judge.judge_responses(responses, golds)])
-        if episodes.attempts > 1:
-            changed |= _find_changed_feedback(responses, golds, episodes)
+        if attempts > 1:
+            changed |= _find_changed_feedback(responses, golds, attempts, judge)
     labelled = []
     for response, *verdicts in zip(responses, *rounds, strict=True):
         differing = [VERDICTS_DIFFER] if len({verdict.status for verdict in verdicts}) > 1 else []
@@ -89,7 +88,7 @@ def label_repeated(
 
 
 def _find_changed_feedback(
-    responses: Sequence[Response], golds: Sequence[Gold], episodes: Episodes
+    responses: Sequence[Response], golds: Sequence[Gold], attempts: int, judge: Judge
 ) -> set[str]:
     """Request all feedback again, also the missing feedback that ended an episode early.
 
@@ -101,9 +100,9 @@ def _find_changed_feedback(
         problem = response.problem_id
         earlier_feedback += [(problem, a.text, gold, a.feedback) for a in response.attempts]
         is_ended = response.finish_reason == CONTEXT_EXCEEDED
-        if len(response.attempts) + 1 < episodes.attempts and not is_ended:
+        if len(response.attempts) + 1 < attempts and not is_ended:
             earlier_feedback.append((problem, response.text, gold, None))
-    repeated_feedback = episodes.feedback(
+    repeated_feedback = judge.give_feedback(
         [text for _, text, _, _ in earlier_feedback],
         [gold for _, _, gold, _ in earlier_feedback],
     )
@@ -148,13 +147,13 @@ class ChunkJudge:
 
     Attributes:
         judge: the verifier.
-        episodes: gives the feedback on earlier attempts again if executions are repeated.
+        attempts: maximum number of attempts of an episode.
         executions: how often deployment responses are judged; the majority labels them.
         run: the run directory that they are judged for, recorded with each part.
     """
 
     judge: Judge
-    episodes: Episodes
+    attempts: int = 1
     executions: int = 1
     run: str = ""
 
@@ -215,8 +214,8 @@ class ChunkJudge:
                 [rows[place][1] for place in places],
                 [pairs[place][0] for place in places],
                 self.executions,
+                self.attempts,
                 self.judge,
-                self.episodes,
             )
             for place, (label, facts) in zip(places, labelled, strict=True):
                 pairs[place] = (label, pairs[place][1])

@@ -74,7 +74,7 @@ def write_responses(
         path: the table.
         responses: the responses, all with a verdict.
         problems: the problems.
-        extra: further facts; its ``warnings`` come first.
+        extra: further facts.
         executions: how often deployment responses were verified.
 
     Returns:
@@ -117,7 +117,7 @@ def write_responses(
         **facts,
         **extra,
         **counts.build_facts(),
-        "warnings": [*extra.get("warnings", ()), *filter(None, warnings)],
+        "warnings": [*filter(None, warnings)],
     }
 
 

@@ -19,7 +19,6 @@ from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.directory import Split
 from gapft_harness.stages.search.splits import (
     ReadSplit,
-    read_split,
     read_splits,
 )
 from gapft_harness.stages.search.trainable import check_trainable
@@ -103,25 +102,6 @@ def check_splits(
         for read_data in splits.values():
             task.check_golds(judge, read_data.gold_split)
     return splits, facts
-
-
-def load_problems(
-    recipe: Recipe, split: Split, plugins: Plugins, include_paths: Sequence[str]
-) -> tuple[list[Problem], dict[str, Any], Judge]:
-    """Load a split's problems, with the recipe's overrides of the task applied.
-
-    Returns:
-        The problems; the task's facts; the verifier, which has accepted every
-        gold answer (close it).
-
-    Raises:
-        UserError: an unknown task or verifier, or missing or malformed data.
-    """
-    task = _load_recipe_task(recipe, include_paths)
-    read = read_split(task, recipe, split)
-    facts, judge = _load_verifier(task, recipe, plugins)
-    task.check_golds(judge, read.gold_split)
-    return read.problems, facts, judge
 
 
 def _load_recipe_task(recipe: Recipe, include_paths: Sequence[str]) -> LoadedTask:

@@ -16,7 +16,7 @@ from gapft_harness.core.identities import extract_content_hash
 from gapft_harness.core.records import Problem
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
-from gapft_harness.run_directory.tables import read_prompts
+from gapft_harness.run_directory.parquet import read_rows
 
 #: A problem's id and the text it is compared by: its prompt without few-shot examples.
 KeyedText = tuple[str, str]
@@ -112,7 +112,8 @@ def check_searched_splits(run: RunDirectory, splits: Iterable[str]) -> list[str]
 
 def _read_prompts(path: Path) -> list[KeyedText]:
     try:
-        return list(read_prompts(path))
+        rows = read_rows(path, ["problem_id", "prompt"])  # without golds and documents
+        return [(row["problem_id"], row["prompt"]) for row in rows]
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read ({error}); restore it") from error
 

@@ -56,7 +56,7 @@ from gapft_harness.stages.generation.generation import (
     count_stored,
     generate_and_judge,
 )
-from gapft_harness.stages.search.data import check_data, hash_problems, load_problems
+from gapft_harness.stages.search.data import check_data, check_splits, hash_problems
 from gapft_harness.stages.search.disjoint import check_searched_splits
 from gapft_harness.stages.search.recorded import (
     build_search_settings,
@@ -86,40 +86,32 @@ def build_search_step(
     logs = describe_logs(recipe, split)
     if logs is not None:  # what replays them does not report the model
         builder = replace(builder, source={})
-    sampler = builder.describe_sampler(settings)
-    verifier = builder.verifier
     search = recipe.search.model_dump(mode="json", exclude={"max_gen_toks", "responses"})
     if split == CALIBRATION:
         search = {key: search[key] for key in _DEPLOYMENT_KEYS if key in search}
-    return Step(
+    return builder.build(
         split,
         search_split,
-        settings={
+        {
             "split": split,
             "problems": problems,
             "decoding": dict(task["decoding"]),
             "search": search,
             "episode": dict(task["episode"]),
             "logs": logs,
-            "sampler": builder.select_settings("sampler", sampler),
-            "verifier": builder.select_settings("verifier", verifier),
         },
-        code={"sampler": sampler["code"], "verifier": verifier["code"]},
-        machine=builder.machine,
-        operational={
-            **builder.operational,
-            "described": {"sampler": sampler, "verifier": verifier},
-            "sampler_settings": asdict(settings),
+        {},
+        settings,
+        {
             "recipe": recipe.model_dump(mode="json"),
             "include_paths": [str(path) for path in include_paths],
         },
         verb="search",
-        own_process=builder.own_process,
     )
 
 
 def search_split(
-    output: Path,
+    output: Path | None = None,
     *,
     split: Split,
     problems: Mapping[str, Any],
@@ -137,12 +129,13 @@ def search_split(
     store: str,
     run: str,
     progress: ReportProgress,
-    share: Sequence[int] | None = None,
+    share: tuple[int, int] = (0, 1),
 ) -> dict[str, Any]:
     """Search one split: the function of a step; see ``build_search_step``.
 
     Args:
-        output: the folder to write, with the tables of problems and responses.
+        output: the folder to write, with the tables of problems and responses; None to store
+            chunks only.
         split: the split; ``calibration`` is only decoded greedily.
         problems: the number and the hash of its problems.
         decoding: the limit and the stop strings of a response.
@@ -160,11 +153,11 @@ def search_split(
         run: the run directory that responses are generated for.
         progress: called with (0, 0) before data and model are loaded, then with the numbers of
             finished and of all responses.
-        share: (worker number from 0, number of workers): store only this worker's chunks, and
-            write nothing.
+        share: (worker number from 0, number of workers) among which the chunks are divided.
 
     Returns:
-        The facts of the responses, and the model's description as ``source``.
+        The facts of the responses, and the model's description as ``source``; empty without an
+        output.
 
     Raises:
         UserError: the task or its data changed meanwhile, or the model is not the described one.
@@ -172,47 +165,46 @@ def search_split(
     progress(0, 0)
     plugins = load_plugins(plugin_files)
     checked = check_recipe(dict(recipe), "the run's recipe")
-    members, task, judge = load_problems(checked, split, plugins, include_paths)
+    splits, task = check_splits(checked, plugins, include_paths, [split])
+    members = splits[split].problems
+    plugins.require_code(part["code"] for part in described.values())
+    verifier_now = {**described["verifier"], **describe_verifier(task, plugins)}
+    is_same_verifier = content_hash(verifier_now) == content_hash(described["verifier"])
+    if hash_problems(members) != problems or not is_same_verifier:
+        raise UserError(
+            f"{split}: its problems or verifier have just changed; run the same command again"
+        )
     settings = SamplerSettings(**sampler_settings)
     log_facts = dict[str, Any]()
-    try:
-        plugins.require_code(part["code"] for part in described.values())
-        verifier_now = {**described["verifier"], **describe_verifier(task, plugins)}
-        is_same_verifier = content_hash(verifier_now) == content_hash(described["verifier"])
-        if hash_problems(members) != problems or not is_same_verifier:
-            raise UserError(
-                f"{split}: its problems or verifier have just changed; run the same command again"
-            )
-        if logs is not None:
-            path = output.with_name(".responses.jsonl")  # hidden: the store does not keep it
-            log_facts = record_responses(checked, path, split, members, task, plugin_files)
-            settings = build_search_settings(checked, split, path)
-    except UserError:
-        with judge:  # later, ``generate_and_judge`` closes it
-            raise
-    if share is None:
+    if logs is not None and output is not None:
+        path = output.with_name(".responses.jsonl")  # hidden: the store does not keep it
+        log_facts = record_responses(checked, path, split, members, task, plugin_files)
+        settings = build_search_settings(checked, split, path)
+    if output is not None:
         output.mkdir()
-    return generate_and_judge(
+    facts, source, responses = generate_and_judge(
         build_decodes(split, search, episode, logs, described),
         members,
         build_phases(split, {"decoding": decoding}, Search.model_validate(dict(search))),
-        output / "responses.parquet",
+        None if output is None else output / "responses.parquet",
         store=Store(Path(store)),
         run=run,
         load_sampler=lambda: plugins.create_sampler(settings, None),
         require_same_model=partial(require_described, described=described["sampler"], name=split),
-        judge=judge,
+        judge=plugins.create_verifier(task["verifier"], task["verifier_params"]),
         progress=progress,
-        build_extra=lambda source: {
-            "source": _describe_log_model(source) if log_facts else source,
-            **log_facts,
-        },
-        on_generated=lambda responses: write_problems(
-            output / "problems.parquet", members, responses.iterate_prompt_ids
-        ),
-        share=None if share is None else (share[0], share[1]),
+        share=(share[0], share[1]),
         keeps_verdicts=log_facts.get("imported", {}).get("verdicts") == "file",
     )
+    if output is None:
+        return {}
+    write_problems(output / "problems.parquet", members, responses.iterate_prompt_ids)
+    return {
+        **facts,
+        "source": _describe_log_model(source) if log_facts else source,
+        **log_facts,
+        "warnings": [*log_facts.get("warnings", ()), *facts["warnings"]],
+    }
 
 
 def build_decodes(
@@ -281,29 +273,25 @@ def run_search_stage(context: Context) -> None:
     data = read_data(context)
     run = context.run
     task = _describe_task(context, data)
-    plugins = context.plugins
-    files = context.plugin_files
-    executor = context.executor
-    builder = build_decoder(run.recipe, task, {}, run.path, plugins, files, executor)
+    builder = build_decoder(run.recipe, task, {}, run.path, context.plugin_files, context.executor)
     context.cache[MACHINE] = builder.machine
     problems = {split: data["splits"][split] for split in context.splits}
     paths = context.include_paths
     steps = _build_steps(builder, problems, paths)
-    runner = context.build_runner()
-    missing = runner.list_missing(steps)
-    if any(map(needs_model, missing)):
+    planner = context.plan(steps)
+    if any(needs_model(step) for step in steps if step.name in planner.new):
         builder = replace(builder, source=_ask_model(context))
         steps = _build_steps(builder, problems, paths)
-        missing = runner.list_missing(steps)
-    if missing:
+        planner = context.plan(steps)
+    runner = context.build_runner()
+    if missing := [step for step in steps if step.name in planner.new]:
         others = [split for split in find_searched_splits(run) if split not in problems]
         _require_same_searches(run, _build_steps(builder, dict.fromkeys(others, NOT_HERE), paths))
         # mistakes in logs show before anything is generated
         runner([step for step in missing if step.settings["logs"] is not None])
         _search_shares(context, missing)
-    for step in steps:
-        if step not in missing and runner.run.find(step) is None:
-            context.report_line(f"search {step.name}: reused")
+    for name in planner.stored:
+        context.report_line(f"search {name}: reused")
     outputs = runner(steps)
     folders = [str(Path(path).resolve()) for path in paths]
     run.update_facts(lambda facts: facts.update({"task": task, "include_paths": folders}))
@@ -388,10 +376,10 @@ def _search_shares(context: Context, steps: Sequence[Step]) -> None:
     jobs = [
         Job.of(
             step.label if workers == 1 else f"{step.label}, {number + 1} of {workers}",
-            search_share,
-            values={**step.settings, **step.operational},
-            share=[number, workers],
-            plugin_files=list(context.plugin_files),
+            search_split,
+            **step.settings,
+            **step.operational,
+            share=(number, workers),
         )
         for step in divided
         for number in range(workers)
@@ -399,16 +387,6 @@ def _search_shares(context: Context, steps: Sequence[Step]) -> None:
     jobs = [replace(job, own_process=context.has_own_process) for job in jobs]
     if jobs:
         context.executor.run(jobs, context.progress)
-
-
-def search_share(
-    values: Mapping[str, Any],
-    share: Sequence[int],
-    plugin_files: Sequence[str] = (),
-    progress: ReportProgress = report_nothing,
-) -> dict[str, Any]:
-    """Store a worker's chunks of a split, as a job; see ``search_split``."""
-    return search_split(Path(), **values, progress=progress, share=share)
 
 
 def read_data(context: Context) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def check_trainable(
         recipe: the recipe; the selectors and ``training`` sections of its conditions apply.
         plugins: the loaded plugins.
         pool: the problems to search.
-        task: the task's facts, from ``load_problems``.
+        task: the task's facts.
 
     Raises:
         NotTrainable: a gold answer that a selector cannot use, or a prompt that leaves too little

@@ -7,7 +7,7 @@ Budgets that must match are compared before anything is trained.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
@@ -15,15 +15,11 @@ from typing import Any, Literal
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import write_json
 from gapft_harness.core.records import Arm, Budget, Evidence, Pool
-from gapft_harness.engine.outputs import NOT_HERE, Output, Unknown
-from gapft_harness.engine.step import Step
-from gapft_harness.hooks.manager import Plugins, load_plugins
+from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.recipe.sections import Training
-from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.evidence import read_evidence
 from gapft_harness.run_directory.tables import read_examples, write_examples
-from gapft_harness.stages.descriptions import describe_argument
 from gapft_harness.stages.selection.budgets import (
     group_by_budget,
     require_matched,
@@ -32,12 +28,6 @@ from gapft_harness.stages.selection.budgets import (
 from gapft_harness.stages.selection.choosing import build_training_set, group_by_state
 from gapft_harness.training.ledger import hash_sequences
 from gapft_harness.training.plan import budget, build_sequences
-
-#: The settings of training that decide sequences and their number; others change no budget.
-_PLAN_KEYS = (
-    "repetitions", "micro_batch", "accumulation", "update_groups", "max_length", "too_long",
-    "supervise_eos", "start_tokens",
-)  # fmt: skip
 
 
 def list_replicate_warnings(recipe: Recipe) -> list[str]:
@@ -49,56 +39,6 @@ def list_replicate_warnings(recipe: Recipe) -> list[str]:
         for name, condition in recipe.conditions.items()
         if condition.replicate and name not in {*pairs, *pairs.values()}
     ]
-
-
-def build_select_step(
-    recipe: Recipe,
-    arm: Arm,
-    n: int,
-    pool: Mapping[str, Output | Unknown],
-    max_gen_toks: int,
-    plugins: Plugins,
-    plugin_files: Sequence[str],
-) -> Step:
-    """Build the step that selects an arm's training set.
-
-    Args:
-        recipe: the recipe. A replicate gets the set of the condition that it repeats.
-        arm: the arm.
-        n: the slots of a matched selector, without replay.
-        pool: the pool's ``problems``, ``responses``, and ``states`` from the condition's K samples.
-        max_gen_toks: the limit of a response's length.
-        plugins: the loaded plugins; without the selector's its code is not known.
-        plugin_files: files given by ``--plugin``.
-    """
-    condition = recipe.conditions[arm.condition]
-    code = NOT_HERE
-    if plugins.has("selector", condition.selector):
-        code = plugins.find_code_hash("selector", condition.selector)
-    k = recipe.find_k(arm.condition)
-    return Step(
-        layout.selection_path(arm),
-        select,
-        {
-            "selector": condition.selector,
-            "params": describe_argument(condition.params),
-            "n": n,
-            "replay": recipe.budget.replay,
-            "seed": recipe.find_selection_seed(arm.seed),
-            "k": None if k == recipe.search.k else k,
-            "context": recipe.evidence.context,
-            "max_gen_toks": max_gen_toks,
-        },
-        pool,
-        {"selector": code} if code else {},
-        operational={
-            "arguments": condition.params,
-            "condition": arm.condition,
-            "plugin_files": list(plugin_files),
-        },
-        cheap=True,
-        verb="select",
-    )
 
 
 def select(
@@ -119,7 +59,7 @@ def select(
     condition: str,
     plugin_files: Sequence[str],
 ) -> dict[str, Any]:
-    """Select an arm's training set: the function of a step; see ``build_select_step``.
+    """Select an arm's training set: the function of a step.
 
     Args:
         output: the table to write.
@@ -149,8 +89,7 @@ def select(
     entry = load_plugins(plugin_files).get("selector", selector)
     tables = (problems, responses, states)
     stamps = tuple((s.st_ino, s.st_size, s.st_mtime_ns) for s in map(Path.stat, tables))
-    window = None if k is None else (0, k)
-    pool = _read_pool(tables, context, max_gen_toks, window, stamps)
+    pool = _read_pool(tables, context, max_gen_toks, k, stamps)
     examples, facts = build_training_set(
         partial(entry.value, **arguments), entry, pool, n, replay, Arm(condition, seed)
     )
@@ -163,11 +102,11 @@ def _read_pool(
     tables: tuple[Path, Path, Path],
     context: Literal["conversation", "problem"],
     max_gen_toks: int,
-    window: tuple[int, int] | None,
+    k: int | None,
     stamps: tuple[tuple[int, int, int], ...],
 ) -> Pool:
     """Read the evidence of a pool; ``stamps`` reveal that a table was replaced."""
-    evidence = read_evidence(*tables, context, max_gen_toks, window)
+    evidence = read_evidence(*tables, context, max_gen_toks, k)
     _require_exact_reasoning(evidence)
     return group_by_state(evidence)
 
@@ -186,19 +125,6 @@ def _require_exact_reasoning(evidence: Sequence[Evidence]) -> None:
             f"text, and no token ids (first: {inexact[0].problem_id}), so the responses as "
             "generated are unknown; use a server that returns token ids (vLLM)"
         )
-
-
-def build_budget_step(recipe: Recipe, arm: Arm, selection: Output | Unknown) -> Step:
-    """Build the step that counts the budget of an arm's training."""
-    settings = recipe.resolve_training(arm.condition).model_dump(mode="json")
-    return Step(
-        layout.budget_path(arm),
-        count_budget,
-        {key: settings[key] for key in _PLAN_KEYS},
-        {"selection": selection},
-        cheap=True,
-        verb="budget",
-    )
 
 
 def count_budget(output: Path, selection: Path, **settings: Any) -> dict[str, Any]:
@@ -253,8 +179,3 @@ def require_equal_budgets(
         require_matched(group)
         require_similar_tokens(group, recipe.budget)
     return {arm: group[arm] for group in groups for arm in [*group][:1]}
-
-
-def find_original(recipe: Recipe, arm: Arm) -> Arm:
-    """Return the arm whose training set an arm uses: of a replicate, that which it repeats."""
-    return replace(arm, condition=recipe.map_replicates().get(arm.condition, arm.condition))

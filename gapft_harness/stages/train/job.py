@@ -37,7 +37,7 @@ def train(calls: Sequence[Call], progress: ReportProgress) -> Iterator[tuple[int
     Args:
         calls: the arguments of each step: ``output``, the folder to write; ``selection``, the
             training set; ``problems`` and ``states`` of the pool for trainers that need them; and
-            the settings of ``TrainingSteps.build``.
+            the settings of ``stages.train.stage``.
         progress: called with the numbers of finished and of all optimizer steps.
 
     Yields:

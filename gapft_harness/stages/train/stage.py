@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.numerics import describe_environment
 from gapft_harness.core.records import Arm
 from gapft_harness.engine.outputs import Output, Unknown
 from gapft_harness.engine.step import Input, Step
-from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.registration import ExecutorTraits, TrainerTraits
 from gapft_harness.recipe.recipe import (
-    Recipe,
     build_sampler_settings,
     resolve_model_args,
     select_fixed_args,
 )
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.facts import TaskFacts
-from gapft_harness.run_directory.recorded import read_budgets
+from gapft_harness.run_directory.recorded import read_budgets, read_source
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.descriptions import (
     describe_accelerators,
@@ -30,6 +26,7 @@ from gapft_harness.stages.descriptions import (
     describe_libraries,
     describe_model,
 )
+from gapft_harness.stages.experiment.view import View
 from gapft_harness.stages.generation.chunks import build_sampled_decoding, read_decoding
 from gapft_harness.stages.train.job import train
 
@@ -42,45 +39,28 @@ _LIBRARIES = (
 _END_ARGUMENTS = ("tokenizer", "chat_template_args")
 
 
+def list_training_steps(view: View) -> list[Step]:
+    """List the steps that train the adapters of the view's arms."""
+    builder = _TrainingSteps(view)
+    return [builder.build(arm) for arm in view.arms()]
+
+
 @dataclass(frozen=True)
-class TrainingSteps:
-    """Builds the steps that train a run's adapters.
+class _TrainingSteps:
+    """Builds the steps that train a run's adapters."""
 
-    Attributes:
-        recipe: the recipe.
-        task: the task's facts.
-        source: the description of the model that the search used.
-        plugins: the loaded plugins.
-        plugin_files: files given by ``--plugin``.
-        run: the run directory.
-    """
+    view: View
 
-    recipe: Recipe
-    task: TaskFacts
-    source: Mapping[str, Any]
-    plugins: Plugins
-    plugin_files: Sequence[str]
-    run: Path
-
-    def build(
-        self,
-        arm: Arm,
-        selection: Output | Unknown,
-        budget: Output | Unknown,
-        pool: Mapping[str, Output | Unknown],
-    ) -> Step:
+    def build(self, arm: Arm) -> Step:
         """Build the step that trains an arm's adapter.
 
         Equal training sequences give equal keys. A trainer that is not ``as_documented`` may depend
         on the examples and on the arm's name.
-
-        Args:
-            arm: the arm.
-            selection: its training set.
-            budget: the output of ``count_budget``.
-            pool: the pool's ``problems`` and ``states``, which some trainers read.
         """
-        recipe = self.recipe
+        view = self.view
+        recipe = view.recipe
+        selection = view.output(layout.selection_path(arm))
+        budget = view.output(layout.budget_path(arm))
         training = recipe.resolve_training(arm.condition)
         settings: dict[str, Any] = {
             "trainer": training.trainer,
@@ -91,7 +71,7 @@ class TrainingSteps:
             "chat_template": build_sampler_settings(recipe).chat_template,
             "base": self._base,
         }
-        trainer = self.plugins.get("trainer", training.trainer)
+        trainer = view.plugins.get("trainer", training.trainer)
         traits = trainer.require_traits(TrainerTraits)
         code = {"trainer": trainer.code_hash}
         inputs: dict[str, Input] = {}
@@ -105,14 +85,14 @@ class TrainingSteps:
             inputs["selection"] = selection
             settings |= {"name": arm.name, "arguments": self._described_arguments}
         if traits.needs_problems:
-            inputs |= pool
+            inputs["problems"] = view.output(layout.problems_path("pool"))
+            inputs["states"] = view.output(layout.states_path("pool"))
             rules = self._list_rules()
-            settings["decoding"] = asdict(
-                build_sampled_decoding(read_decoding(self.task), recipe.search)
-            )
+            decoding = build_sampled_decoding(read_decoding(view.run.task), recipe.search)
+            settings["decoding"] = asdict(decoding)
             settings["verifiers"] = [[name, describe_argument(params)] for name, params in rules]
             code |= {
-                f"verifier {name}": self.plugins.get("verifier", name).code_hash
+                f"verifier {name}": view.plugins.get("verifier", name).code_hash
                 for name, _ in rules
             }
             operational["rules"] = [[name, dict(params)] for name, params in rules]
@@ -128,12 +108,12 @@ class TrainingSteps:
                 "arm": [arm.condition, arm.seed],
                 "steps": budget.facts["steps"],
                 "model_args": self._arguments,
-                "base_sha256": self.source.get("weights_sha256"),
+                "base_sha256": self._source.get("weights_sha256"),
                 "threads": recipe.executor.threads_per_worker,
                 "checkpoint_steps": recipe.executor.checkpoint_steps,
                 "tracker": recipe.tracker,
-                "run": str(self.run),
-                "plugin_files": list(self.plugin_files),
+                "run": str(view.run.path.resolve()),
+                "plugin_files": view.plugin_files,
             },
             together="one base",
             verb="train",
@@ -141,21 +121,28 @@ class TrainingSteps:
 
     def _list_rules(self) -> list[tuple[str, dict[str, Any]]]:
         """List the task's verifier and its permissive rule, if it has one, with parameters."""
-        name = self.task["verifier"]
-        params = self.task["verifier_params"]
+        task = self.view.run.task
+        name = task["verifier"]
+        params = task["verifier_params"]
         rules = [(name, params)]
-        other = self.plugins.find_other_verifier(name, params)
+        other = self.view.plugins.find_other_verifier(name, params)
         if other is not None and other.permissive:
             rules.append((other.name, dict(other.params)))
         return rules
 
     @cached_property
+    def _source(self) -> dict[str, Any]:
+        """The description of the model that the search used."""
+        return read_source(self.view.run)
+
+    @cached_property
     def _arguments(self) -> dict[str, Any]:
-        return resolve_model_args(self.recipe)
+        return resolve_model_args(self.view.recipe)
 
     @cached_property
     def _described_arguments(self) -> dict[str, Any]:
-        fixed = select_fixed_args(self.recipe.model.backend, self._arguments, self.plugins)
+        backend = self.view.recipe.model.backend
+        fixed = select_fixed_args(backend, self._arguments, self.view.plugins)
         return {
             key: describe_argument(value) for key, value in fixed.items() if key != "pretrained"
         }
@@ -164,7 +151,7 @@ class TrainingSteps:
     def _base(self) -> dict[str, Any]:
         base, is_known = describe_model(self._arguments)
         if not is_known:
-            base["reported"] = {"weights_sha256": self.source.get("weights_sha256")}
+            base["reported"] = {"weights_sha256": self._source.get("weights_sha256")}
         return base
 
     @cached_property

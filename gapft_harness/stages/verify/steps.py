@@ -27,11 +27,11 @@ from gapft_harness.stages.steps import (
     follow_experiment,
     list_audit_steps,
     list_search_steps,
-    list_training_steps,
     make_selections,
     make_states,
 )
 from gapft_harness.stages.train.job import train
+from gapft_harness.stages.train.stage import list_training_steps
 from gapft_harness.stages.verify.arms import (
     check_adapter,
     check_common_facts,
