@@ -252,15 +252,17 @@ class AllocationPart(api.Part):
         """Return the two conditions; the diffuse one leads."""
         return read.diffuse, read.concentrated
 
-    def compute(self, inputs: api.ReportInputs, read: Exposures) -> list[api.Row]:
-        """Compute a row for each rate and difference: its mean over seeds, and each seed."""
+    def tables(
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, read: Exposures
+    ) -> Iterator[api.Table]:
+        """Return rates and differences (means and each seed), and in a file all problems."""
         statistics = inputs.recipe["statistics"]
         scores = read.stack()
         stream = api.Stream(statistics["seed"], "report/allocation")
         means = estimate_allocation(scores, statistics["replicates"], stream)
         by_seed = compute_by_seed(scores)
         smallest = int(scores.rows["A"].sum(axis=1).min())
-        return [
+        rows = [
             {
                 "quantity": name,
                 "mean": mean,
@@ -269,23 +271,17 @@ class AllocationPart(api.Part):
             }
             for name, mean in means.items()
         ]
-
-    def tables(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: list[api.Row]
-    ) -> Iterator[api.Table]:
-        """Return rates and differences, and in a file all compared problems."""
         columns = [
             api.Column("quantity", "quantity"),
             api.Column("mean", "mean", "share"),
             *(api.Column(f"seed_{seed}", f"seed {seed}", "share") for seed in inputs.seeds),
             api.Column("problems", "problems of a half", "count"),
         ]
-        yield api.Table(self.name, columns, part_findings, _NOTE)
-        problems = inputs.find_part_data(self.name).problems
+        yield api.Table(self.name, columns, rows, _NOTE)
         yield api.Table(
             f"{self.name}_problems",
             [api.Column(field) for field in ExposedProblem._fields],
-            [exposed._asdict() for exposed in problems],
+            [exposed._asdict() for exposed in read.problems],
             csv_only=True,
         )
 

@@ -233,15 +233,11 @@ class DiversityPart(api.Part):
             return None
         return Matching(comparison, read_strata(run.path, comparison, arms))
 
-    def compute(self, inputs: api.ReportInputs, read: Matching) -> Matching:
-        """Return what was read; other figures are part of every report."""
-        return read
-
     def tables(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: Matching
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, read: Matching
     ) -> Iterator[api.Table]:
         """Return the conditions, and the differences in tokens."""
-        compared = part_findings.compared
+        compared = read.compared
         references = [SOURCE, compared.names[0], *filter(None, [compared.uniform])]
         columns = [
             api.Column("condition", "condition"),
@@ -254,10 +250,7 @@ class DiversityPart(api.Part):
             api.Column("pass_at_1", "Pass@1", "share"),
             *(api.Column(f"minus_{other}", f"minus {other}", "points") for other in references),
         ]
-        rows = [
-            _describe_condition(name, findings, part_findings, references)
-            for name in compared.names
-        ]
+        rows = [_describe_condition(name, findings, read, references) for name in compared.names]
         yield api.Table(self.name, columns, rows, _NOTE)
         columns = [
             api.Column("tokens", "tokens"),

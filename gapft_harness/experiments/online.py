@@ -151,16 +151,12 @@ class OnlinePart(api.Part):
             return None
         return OnlineRead(reference, groups_by_condition, search_groups)
 
-    def compute(self, inputs: api.ReportInputs, read: OnlineRead) -> OnlineRead:
-        """Return what was read; the tables count it."""
-        return read
-
     def tables(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: OnlineRead
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, read: OnlineRead
     ) -> Iterator[api.Table]:
         """Return costs by condition, drawn groups by condition, and the search's by state."""
-        groups = part_findings.groups_by_condition
-        reference = part_findings.reference
+        groups = read.groups_by_condition
+        reference = read.reference
         names = [name for name in inputs.conditions if name in groups and name != reference]
         costs: list[api.Row] = []
         for name in (reference, *names):
@@ -190,7 +186,7 @@ class OnlinePart(api.Part):
                 "failed": group.failed,
                 "flat": group.share,
             }
-            for group in part_findings.search_groups
+            for group in read.search_groups
         ]
         yield api.Table(f"{self.name}_search", _SEARCH_COLUMNS, search, _SEARCH_NOTE)
 

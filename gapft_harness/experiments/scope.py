@@ -127,8 +127,10 @@ class ScopePart(api.Part):
         answers, reason = answers_or_why(run.path, run.task, tables)
         return ScopeRead(read_decided(run.path, arms, adapters), answers, reason)
 
-    def compute(self, inputs: api.ReportInputs, read: ScopeRead) -> list[api.Row]:
-        """Decompose the change of each condition at each K."""
+    def tables(
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, read: ScopeRead
+    ) -> Iterator[api.Table]:
+        """Return the changes of each condition at each K, and the reason if there is no null."""
         settings = _read_settings(inputs.recipe)
         audit = inputs.audit.verdicts
         rows: list[api.Row] = []
@@ -160,16 +162,10 @@ class ScopePart(api.Part):
                         "unstable": ", ".join(find_unstable_states(*sizes.values())),
                     }
                 )
-        return rows
-
-    def tables(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: list[api.Row]
-    ) -> Iterator[api.Table]:
-        """Return the matrix, and the reason if there are no null rates."""
-        yield api.Table(self.name, _COLUMNS, part_findings, _NOTE)
-        if reason := inputs.find_part_data(self.name).reason:
+        yield api.Table(self.name, _COLUMNS, rows, _NOTE)
+        if read.reason:
             columns = [api.Column("reason", "no null rates")]
-            yield api.Table(f"{self.name}_no_null_rates", columns, [{"reason": reason}])
+            yield api.Table(f"{self.name}_no_null_rates", columns, [{"reason": read.reason}])
 
 
 @api.hookimpl

@@ -146,10 +146,9 @@ class StabilityPart(api.Part):
         return StabilityRead(settings, decisions, further)
 
     def tables(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: None
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, read: StabilityRead
     ) -> Iterator[api.Table]:
         """Return the sets' agreement, their states, and every quantity under every set."""
-        read: StabilityRead = inputs.find_part_data(self.name)
         verdicts = inputs.audit.verdicts
         passed = np.hstack([verdicts.passed, read.further_samples])
         windows = read.settings.list_windows()

@@ -178,14 +178,6 @@ class Contrast:
 
 
 @dataclass(frozen=True, slots=True)
-class PartFindings:
-    """An experiment's part of the report (``report.part.Part``) with its findings."""
-
-    part: Any
-    findings: Any
-
-
-@dataclass(frozen=True, slots=True)
 class Findings:
     """All results of a run.
 
@@ -196,7 +188,6 @@ class Findings:
         contrasts: conditions in pairs, and each condition minus the source.
         lead: the main condition of the report: ``gapft``, else the first that an experiment names,
             else the recipe's first; empty without conditions.
-        parts: the experiments with their findings.
         replicates: arms that repeat the training of another condition's arm.
         other_rule: the findings under the verifier's other rule, from the same replicates; None
             where it has none, or where nothing was trained.
@@ -207,7 +198,6 @@ class Findings:
     conditions: Mapping[str, ConditionFindings]
     contrasts: tuple[Contrast, ...]
     lead: str
-    parts: tuple[PartFindings, ...] = ()
     replicates: tuple[Retraining, ...] = ()
     other_rule: Findings | None = None
 
@@ -285,10 +275,6 @@ def compute_findings(inputs: ReportInputs, ordered: Sequence[str] = ()) -> Findi
         conditions,
         _compute_contrasts(conditions, resampled, ordered),
         lead,
-        tuple(
-            PartFindings(loaded.part, loaded.part.compute(inputs, loaded.data))
-            for loaded in inputs.parts
-        ),
         compare_replicates(inputs),
         _compute_other_rule(inputs, ordered),
     )

@@ -126,10 +126,6 @@ class ReportInputs:
         """Return a condition's arms, by ascending seed."""
         return tuple(arm for arm in self.arms if arm.arm.condition == condition)
 
-    def find_part_data(self, name: str) -> Any:
-        """Return the data that an experiment's part read; None if the run has no such part."""
-        return next((loaded.data for loaded in self.parts if loaded.part.name == name), None)
-
 
 def read_inputs(
     run: RunDirectory, parts: Sequence[Any] = (), notes: Sequence[str] = ()
