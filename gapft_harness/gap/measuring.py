@@ -22,6 +22,7 @@ from gapft_harness.gap.logs import (
     write_results,
     write_rows,
 )
+from gapft_harness.gap.searched import Search, note_deployment
 from gapft_harness.outcomes.searches import Endings
 from gapft_harness.outcomes.verdicts import Verdicts, encode_answers
 from gapft_harness.run_directory import layout
@@ -40,37 +41,17 @@ _NO_FILTER = "none"
 _DECISION = "pass@1"
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredSearch:
-    """A judged search of one split.
+@dataclass(frozen=True)
+class MeasuredSearch(Search):
+    """A judged search of one split, with logs; the chosen filter is first.
 
     Attributes:
-        task: the task's name.
-        split: the split that was searched.
-        k: number of samples for each problem.
-        metric: the metric that decides; ``pass@1`` if a verifier judges.
-        judge: the verifier or metric, in words.
-        verdicts: by filter, the verdicts on all responses; the chosen filter is first.
-        endings: by filter, how responses ended.
-        warnings: the warnings of the search.
-        voting: the task's filters that vote among several responses, so they are not used here.
         rows_by_id: by problem id, the problem's row number in the split.
-        facts: facts about task, source and search.
         logs: the paths of both sample logs, by kind.
     """
 
-    task: str
-    split: str
-    k: int
-    metric: str
-    judge: str
-    verdicts: dict[str, Verdicts]
-    endings: dict[str, Endings]
-    warnings: tuple[str, ...]
-    voting: tuple[str, ...]
-    rows_by_id: dict[str, int]
-    facts: Mapping[str, Any]
-    logs: Mapping[str, Path]
+    rows_by_id: Mapping[str, int] = field(default_factory=dict)
+    logs: Mapping[str, Path] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -146,15 +127,12 @@ def measure_search(
                     write_rows(files, problem, number, target, options, name, rows[0], rows[1:])
     verdicts = {name: tally.build_verdicts() for name, tally in tallies.items()}
     metric = _DECISION if stock is None or stock.pass_at is not None else stock.metric
-    facts = {
-        "version": (loaded.resolve_config().get("metadata") or {}).get("version"),
-        "shots": loaded.num_fewshot,
-        "repeats": int(loaded.resolve_config().get("repeats") or 1),
-        "config": {
-            "model": run.recipe.model.backend,
-            "model_args": dict(run.recipe.model.args),
-            "search": search.model_dump(mode="json"),
-        },
+    task_config = loaded.resolve_config()
+    version = (task_config.get("metadata") or {}).get("version")
+    config = {
+        "model": run.recipe.model.backend,
+        "model_args": dict(run.recipe.model.args),
+        "search": search.model_dump(mode="json"),
     }
     rates = {
         GREEDY_LOG: {
@@ -166,19 +144,28 @@ def measure_search(
             for name, filter_verdicts in verdicts.items()
         },
     }
-    write_results(place, facts, rates)
+    write_results(place, {"version": version, "shots": loaded.num_fewshot, "config": config}, rates)
+    notes = note_deployment(run.recipe)
+    if (repeats := int(task_config.get("repeats") or 1)) > 1:
+        used = f"{k} samples were drawn (--k)"
+        notes.append(f"The task's own repeats ({repeats}) are not used: {used}.")
+    if stock is not None and stock.voting:
+        names = ", ".join(stock.voting)
+        notes.append(f"Filters that need several responses are left out: {names}.")
+    decisive = metric if stock is None else stock.metric
     return MeasuredSearch(
         task=loaded.name,
-        split=split,
-        k=k,
-        metric=metric if stock is None else stock.metric,
-        judge=f"verifier {task['verifier']}" if stock is None else stock.judge_description,
+        view="filter",
         verdicts=verdicts,
+        chosen=chosen,
+        split=split,
+        judge=f"verifier {task['verifier']}" if stock is None else stock.judge_description,
+        settings={**config["search"], **config, "source": read_source(run)},
+        facts={"version": version, "metric": decisive, "filter": chosen},
+        warnings=list_warnings(run),
+        notes=notes,
         endings={name: tally.count_endings() for name, tally in tallies.items()},
-        warnings=tuple(list_warnings(run)),
-        voting=() if stock is None else stock.voting,
         rows_by_id=measured_rows,
-        facts={**facts, "source": read_source(run)},
         logs={kind: place.log_path(kind) for kind in (GREEDY_LOG, SAMPLES_LOG)},
     )
 

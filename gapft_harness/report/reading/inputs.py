@@ -16,7 +16,6 @@ from gapft_harness.report.reading.audits import (
     DeploymentDecodes,
     OtherVerdicts,
     TrainedArm,
-    find_deployment,
     read_arm,
     read_audit,
 )
@@ -120,7 +119,8 @@ class ReportInputs:
     @property
     def deployment(self) -> Deployment | None:
         """How the deployment decode is sampled; None: it is greedy."""
-        return find_deployment(self.recipe)
+        settings = self.recipe["search"].get("deployment")
+        return None if settings is None else Deployment.model_validate(settings)
 
     def find_arms(self, condition: str) -> tuple[TrainedArm, ...]:
         """Return a condition's arms, by ascending seed."""
