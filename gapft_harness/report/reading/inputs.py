@@ -24,7 +24,6 @@ from gapft_harness.report.reading.endings import EndingCounts, read_endings
 from gapft_harness.report.reading.episodes import EpisodeFacts, read_episodes
 from gapft_harness.report.reading.failures import Failures, read_failures
 from gapft_harness.report.reading.published import PublishedValue, measure_search
-from gapft_harness.report.reading.texts import AuditTexts
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory
 from gapft_harness.run_directory.recorded import (
@@ -86,7 +85,8 @@ class ReportInputs:
         parts: the run's experiments, each with the data it read.
         failures: reasons, where no or few responses pass.
         paper: the paper's figures in the recipe with the search's values.
-        texts: reads the texts of the audit; None: no texts are available.
+        run_path: the run directory, whose texts the page of every problem shows; None: no texts are
+            available.
         other_rule: the audit's responses under another rule; None: they were not judged.
     """
 
@@ -114,7 +114,7 @@ class ReportInputs:
     failures: tuple[Failures, ...] = ()
     other_rule: OtherVerdicts | None = None
     paper: tuple[PublishedValue, ...] = ()
-    texts: AuditTexts | None = None
+    run_path: Path | None = None
 
     @property
     def deployment(self) -> Deployment | None:
@@ -188,7 +188,7 @@ def read_inputs(
         ),
         failures=read_failures(run_path, verdict_counts, [arm.name for arm in arms]),
         paper=tuple(item for split in SPLITS for item in measure_search(run_path, recipe, split)),
-        texts=AuditTexts(run_path),
+        run_path=run_path,
     )
 
 
