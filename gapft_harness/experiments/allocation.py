@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -119,31 +119,21 @@ class AllocationExperiment(api.Experiment):
         """Return the part of the report."""
         return AllocationPart()
 
-    def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
-        """See ``Experiment.settings``.
-
-        Raises:
-            UserError: a condition is missing, both are the same, they differ in more than their
-                training sets, or n is odd.
-        """
-        settings = super().settings(recipe, options)
-        if settings is None:
-            return None
+    def check(self, recipe: api.Recipe, settings: AllocationSettings) -> None:
+        """Require two different conditions with an even n that differ in training sets alone."""
         names = settings.model_dump()
         for key, name in names.items():
             require_conditions(recipe, f"experiments.{self.name}.{key}", [name])
-        key = f"recipe {recipe.name}: key 'experiments.{self.name}'"
         if settings.diffuse == settings.concentrated:
-            raise api.UserError(
-                f"{key}: expected two different conditions, found {settings.diffuse!r} twice"
+            raise self.recipe_error(
+                recipe, f"expected two different conditions, found {settings.diffuse!r} twice"
             )
         for slots in map(recipe.find_slots, names.values()):
             if isinstance(slots, int) and slots % 2:
-                raise api.UserError(
-                    f"{key}: expected an even budget.n, which is split into halves, found {slots}"
+                raise self.recipe_error(
+                    recipe, f"expected an even budget.n, which is split into halves, found {slots}"
                 )
         require_same_settings(recipe, self.name, [*names.values()])
-        return settings
 
     def conditions(self, recipe: api.Recipe) -> Sequence[str]:
         """Return the two compared conditions."""

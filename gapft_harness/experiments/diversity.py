@@ -161,23 +161,15 @@ class MatchedDiversity(api.Experiment):
         """Return the part of the report."""
         return DiversityPart()
 
-    def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
-        """See ``Experiment.settings``.
-
-        Raises:
-            UserError: the recipe has too few such conditions, they differ in n or in the fields of
-                strata, or ``budget.token_tolerance`` is not set.
-        """
-        settings = super().settings(recipe, options)
-        if settings is None:
-            return None
-        where = f"recipe {recipe.name}: key 'experiments.{self.name}':"
+    def check(self, recipe: api.Recipe, settings: api.RecipeSection) -> None:
+        """Require such conditions, with equal n and fields of strata, and a tolerance of tokens."""
         comparison = find_compared(recipe.conditions)
         if comparison is None:
-            raise api.UserError(
-                f"{where} needs a condition of the selector gapft and one or more of "
+            raise self.recipe_error(
+                recipe,
+                "needs a condition of the selector gapft and one or more of "
                 "matched_strata, such as gapft: {} and solved: {selector: matched_strata, params: "
-                f"{{states: G, by: [subject, level]}}}}; found: {', '.join(recipe.conditions)}"
+                f"{{states: G, by: [subject, level]}}}}; found: {', '.join(recipe.conditions)}",
             )
         names = comparison.names
         fields = {name: recipe.conditions[name].params.get("by", []) for name in names[1:]}
@@ -187,17 +179,17 @@ class MatchedDiversity(api.Experiment):
         ):
             if len({*map(str, values.values())}) > 1:
                 value_texts = ", ".join(f"{name} {value}" for name, value in values.items())
-                raise api.UserError(
-                    f"{where} expected the same {quantity} in all compared conditions, found "
-                    f"{value_texts}"
+                raise self.recipe_error(
+                    recipe,
+                    f"expected the same {quantity} in all compared conditions, found {value_texts}",
                 )
         if recipe.budget.token_tolerance is None:
-            raise api.UserError(
-                f"{where} needs budget.token_tolerance, the largest difference in supervised "
-                "tokens between conditions; the paper uses 0.02"
+            raise self.recipe_error(
+                recipe,
+                "needs budget.token_tolerance, the largest difference in supervised tokens between "
+                "conditions; the paper uses 0.02",
             )
         require_same_settings(recipe, self.name, names)
-        return settings
 
     def conditions(self, recipe: api.Recipe) -> Sequence[str]:
         """Return the compared conditions, GapFT first."""

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 from pydantic import Field
 
@@ -74,23 +73,15 @@ class OnlineExperiment(api.Experiment):
     name = "online"
     section = OnlineSettings
 
-    def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
-        """See ``Experiment.settings``.
-
-        Raises:
-            UserError: the recipe has no such reference, or no condition of the trainer grpo.
-        """
-        settings = super().settings(recipe, options)
-        if settings is None:
-            return None
+    def check(self, recipe: api.Recipe, settings: OnlineSettings) -> None:
+        """Require the reference, and a condition of the trainer grpo."""
         require_conditions(recipe, f"experiments.{self.name}.reference", [settings.reference])
         if not _list_online_conditions(recipe, settings.reference):
-            raise api.UserError(
-                f"recipe {recipe.name}: key 'experiments.{self.name}': no condition besides the "
-                "reference is trained by grpo; add one, such as grpo_all: {selector: gapft, "
-                "training: {trainer: grpo}}"
+            raise self.recipe_error(
+                recipe,
+                "no condition besides the reference is trained by grpo; add one, such as grpo_all: "
+                "{selector: gapft, training: {trainer: grpo}}",
             )
-        return settings
 
     def conditions(self, recipe: api.Recipe) -> Sequence[str]:
         """Return the reference, and the conditions of the trainer grpo."""

@@ -65,16 +65,8 @@ class ScopeExperiment(api.Experiment):
         """Return the part of the report."""
         return ScopePart()
 
-    def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
-        """See ``Experiment.settings``.
-
-        Raises:
-            UserError: the settings ask for scaled adapters, and the run has none, or for more
-                samples than the search draws.
-        """
-        settings: ScopeSettings | None = super().settings(recipe, options)
-        if settings is None:
-            return None
+    def check(self, recipe: api.Recipe, settings: ScopeSettings) -> None:
+        """Require the scaled adapters and the samples that the settings ask for."""
         settings.require_scales(recipe, self.name)
         if max(settings.k) > recipe.search.k:
             raise api.UserError(
@@ -82,7 +74,6 @@ class ScopeExperiment(api.Experiment):
                 f"samples of each problem, but search.k is {recipe.search.k}; lower k, or raise "
                 f"search.k to {max(settings.k)} or more"
             )
-        return settings
 
     def steps(self, view: api.View) -> Iterator[Sequence[api.Step]]:
         """Compute the states of the audit by the first K samples."""

@@ -74,16 +74,9 @@ class StabilityExperiment(api.Experiment):
         """Return the part of the report."""
         return StabilityPart()
 
-    def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
-        """See ``Experiment.settings``.
-
-        Raises:
-            UserError: the settings ask for scaled adapters, and the run has none.
-        """
-        settings: StabilitySettings | None = super().settings(recipe, options)
-        if settings is not None:
-            settings.require_scales(recipe, self.name)
-        return settings
+    def check(self, recipe: api.Recipe, settings: StabilitySettings) -> None:
+        """Require the scaled adapters that the settings ask for."""
+        settings.require_scales(recipe, self.name)
 
     def faults(self, view: api.View) -> Iterator[str]:
         """Report a backend that cannot draw further samples."""

@@ -83,15 +83,8 @@ class Control(api.Experiment, ABC):
         """Return pairs whose targets must be the same: gold labels, and the search they follow."""
         return ()
 
-    def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
-        """See ``Experiment.settings``.
-
-        Raises:
-            UserError: the recipe has fewer than two of the conditions, or their n differs.
-        """
-        settings = super().settings(recipe, options)
-        if settings is None:
-            return None
+    def check(self, recipe: api.Recipe, settings: Any) -> None:
+        """Require two of the conditions or more, which differ in their training sets alone."""
         names = self.conditions(recipe)
         if len(names) < 2:
             found_names = ", ".join(names) or "none"
@@ -105,11 +98,6 @@ class Control(api.Experiment, ABC):
                 "same value in all of them, or in none",
             )
         require_same_settings(recipe, self.name, names)
-        return settings
-
-    def recipe_error(self, recipe: api.Recipe, message: str) -> api.UserError:
-        """Build the error of a recipe with which the control is impossible."""
-        return api.UserError(f"recipe {recipe.name}: key 'experiments.{self.name}': {message}")
 
     def conditions(self, recipe: api.Recipe) -> Sequence[str]:
         """Return the conditions with one budget, the reference first."""
