@@ -15,7 +15,7 @@ from gapft_harness import api
 from gapft_harness.analysis.decomposition import by_state, find_unstable_states
 from gapft_harness.analysis.redistribution import compute_null_rates
 from gapft_harness.report.reading.adapters import find_tables, read_decided, stacked
-from gapft_harness.report.reading.answers import Answers, answers_or_why
+from gapft_harness.report.reading.answers import Answers, NoAnswersError, read_answers
 from gapft_harness.stages.experiment.comparable import OfAdapters
 from gapft_harness.stages.search.states import Window
 
@@ -115,8 +115,11 @@ class ScopePart(api.Part):
         """Read the verdicts of the trained models, and answers if the task has them."""
         adapters = _read_settings(run.recipe.model_dump(mode="json")).adapters
         tables = find_tables(run.path, arms, adapters)
-        answers, reason = answers_or_why(run.path, run.task, tables)
-        return ScopeRead(read_decided(run.path, arms, adapters), answers, reason)
+        decisions = read_decided(run.path, arms, adapters)
+        try:
+            return ScopeRead(decisions, read_answers(run.path, run.task, tables), "")
+        except NoAnswersError as error:
+            return ScopeRead(decisions, None, str(error))
 
     def tables(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, read: ScopeRead

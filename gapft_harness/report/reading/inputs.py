@@ -13,13 +13,12 @@ from gapft_harness.core.records import SOURCE, Arm, State
 from gapft_harness.recipe.sections import Deployment
 from gapft_harness.report.reading.audits import (
     Audit,
-    DeploymentDecodes,
     OtherVerdicts,
     TrainedArm,
     read_arm,
     read_audit,
 )
-from gapft_harness.report.reading.columns import PASS, STATUSES, read_columns
+from gapft_harness.report.reading.columns import read_columns
 from gapft_harness.report.reading.endings import EndingCounts, read_endings
 from gapft_harness.report.reading.episodes import EpisodeFacts, read_episodes
 from gapft_harness.report.reading.failures import Failures, read_failures
@@ -35,16 +34,6 @@ from gapft_harness.run_directory.recorded import (
     read_source,
     read_training,
 )
-
-__all__ = [
-    "PASS",
-    "STATUSES",
-    "Audit",
-    "DeploymentDecodes",
-    "ReportInputs",
-    "TrainedArm",
-    "read_inputs",
-]
 
 
 @dataclass(frozen=True, slots=True)
