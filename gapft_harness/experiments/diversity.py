@@ -269,7 +269,7 @@ def _describe_condition(
 ) -> api.Row:
     """Build the row of a condition: its training sets, its Pass@1 minus that of the references."""
     condition = findings.conditions[name]
-    first = next(iter(condition.seeds.values()))
+    first = next(iter(condition.seeds.values())).trained
     tokens = [budget.supervised_tokens for budget in condition.budgets]
     strata = [strata for arm, strata in matching.strata.items() if arm.condition == name]
     differences = [max(entry.differences.values()) for entry in strata]
@@ -301,7 +301,7 @@ def _find_largest_share(findings: api.ReportFindings, names: Sequence[str], fiel
     by_seed: dict[int, list[int]] = {}
     for name in names:
         for seed, seed_findings in findings.conditions[name].seeds.items():
-            by_seed.setdefault(seed, []).append(getattr(seed_findings.budget, field))
+            by_seed.setdefault(seed, []).append(getattr(seed_findings.trained.budget, field))
     return max((max(tokens) - min(tokens)) / max(tokens) for tokens in by_seed.values())
 
 

@@ -41,7 +41,7 @@ def build_page(inputs: ReportInputs, findings: Findings) -> Page:
         sections.append(build_paper(figures))
     title = f"{inputs.recipe['name']} on {inputs.task['name']}"
     files = [_build_run(inputs, findings), *build_problem_tables(inputs)]
-    sections += [build_verdicts(inputs, findings), build_settings(inputs)]
+    sections += [build_verdicts(inputs), build_settings(inputs)]
     page = Page("index", title, sections, files)
     names = [table.name for table in page.tables]
     if repeated := [name for name in names if names.count(name) > 1]:
@@ -88,7 +88,7 @@ def _build_run(inputs: ReportInputs, findings: Findings) -> Table:
         "recipe": inputs.recipe["name"],
         "task": inputs.task["name"],
         "k": inputs.k,
-        "problems": findings.source.n,
+        "problems": len(inputs.audit.ids),
         "lead": findings.lead,
         "answer": describe_answer(inputs, findings),
     }

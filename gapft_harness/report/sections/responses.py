@@ -21,7 +21,7 @@ from gapft_harness.presentation.content import Column, Row, Section, Table, add_
 from gapft_harness.presentation.visible import shorten
 from gapft_harness.report.findings.computation import Findings
 from gapft_harness.report.names import condition_name, name_decode, name_source
-from gapft_harness.report.reading.columns import format_gold
+from gapft_harness.report.reading.columns import count_codes, format_gold
 from gapft_harness.report.reading.endings import EndingCounts
 from gapft_harness.report.reading.episodes import EpisodeCounts, EpisodeFacts
 from gapft_harness.report.reading.failures import KINDS_SHOWN
@@ -248,7 +248,7 @@ def build_problem_tables(inputs: ReportInputs) -> list[Table]:
     ]
 
 
-def build_verdicts(inputs: ReportInputs, findings: Findings) -> Section:
+def build_verdicts(inputs: ReportInputs) -> Section:
     """Build the section on verdicts and on how responses ended."""
     columns = [
         Column("responses", "responses"),
@@ -256,7 +256,7 @@ def build_verdicts(inputs: ReportInputs, findings: Findings) -> Section:
     ]
     rows = [
         {"responses": name, **{status: counts.get(status, 0) for status in STATUSES}}
-        for name, counts in _list_verdicts(inputs, findings).items()
+        for name, counts in _list_verdicts(inputs).items()
     ]
     tables = [Table("verdicts", columns, rows, _VERDICTS_NOTE, "Verdicts")]
     if inputs.endings:
@@ -264,15 +264,15 @@ def build_verdicts(inputs: ReportInputs, findings: Findings) -> Section:
     return Section("Verdicts and endings", tables=tables)
 
 
-def _list_verdicts(inputs: ReportInputs, findings: Findings) -> dict[str, Mapping[str, int]]:
+def _list_verdicts(inputs: ReportInputs) -> dict[str, Mapping[str, int]]:
     """List responses by status: of each model on the audit, of experiments, and of splits."""
     source = name_source(inputs.deployment)
-    counts = {f"audit, {source}": findings.source.verdicts}
-    for name, condition in findings.conditions.items():
-        counts[f"audit, {condition_name(name)}"] = {
-            status: sum(seed.verdicts[status] for seed in condition.seeds.values())
-            for status in STATUSES
-        }
+    counts: dict[str, Mapping[str, int]] = {
+        f"audit, {source}": count_codes(inputs.audit.deployed.statuses)
+    }
+    for name in inputs.conditions:
+        codes = [trained.deployed.statuses for trained in inputs.find_arms(name)]
+        counts[f"audit, {condition_name(name)}"] = count_codes(np.concatenate(codes))
     for loaded in inputs.parts:
         counts |= loaded.part.verdicts(inputs, loaded.data)
     for split in ("pool", "audit"):
