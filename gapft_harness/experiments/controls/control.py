@@ -118,7 +118,7 @@ class Control(api.Experiment, ABC):
                     "target contains more than the answer"
                 )
 
-    def part(self) -> ControlPart:
+    def part(self) -> api.Part:
         """Return the part of the report."""
         return ControlPart(self)
 
