@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.experiments.diversity import DiversityPart
+from gapft_harness.experiments.controls.diversity import DiversityPart
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.bundled import list_bundled_recipes
 from gapft_harness.recipe.reading import load_recipe

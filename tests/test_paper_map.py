@@ -19,7 +19,8 @@ from gapft_harness.experiments.scope import ScopePart, ScopeRead
 from gapft_harness.recipe.bundled import list_bundled_recipes, list_bundled_studies
 from gapft_harness.recipe.reading import load_recipe
 from gapft_harness.report.reading.audits import VALID, OtherVerdicts
-from gapft_harness.report.reading.inputs import PASS, LoadedPart, ReportInputs
+from gapft_harness.report.reading.columns import PASS
+from gapft_harness.report.reading.inputs import LoadedPart, ReportInputs
 from gapft_harness.study.recipe import read_study
 from gapft_harness.training.groups import Group
 from tests.kit.report_tables import build_results, find_row

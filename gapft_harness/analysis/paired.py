@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,54 +104,3 @@ def adjust_p_values(p_values: Sequence[float]) -> list[float]:
         highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[index]))
         adjusted[index] = highest
     return adjusted
-
-
-# The number of decisions that differ between two models on one audit.
-#
-# It can be large although Pass@1 is almost equal: two trainings on the same data differed by 0.07
-# points of Pass@1, but in 331 of 1,367 decisions (the paper's Appendix A).
-
-
-@dataclass(frozen=True, slots=True)
-class DecisionChanges:
-    """Counts of the decisions that differ between two models.
-
-    Attributes:
-        n: problems.
-        lost: problems that only the first model solves.
-        gained: problems that only the second model solves.
-    """
-
-    n: int
-    lost: int
-    gained: int
-
-    @property
-    def changed(self) -> int:
-        """The number of decisions that differ, in either direction."""
-        return self.lost + self.gained
-
-    @property
-    def share(self) -> Fraction:
-        """The share of decisions that differ."""
-        return Fraction(self.changed, self.n)
-
-    @property
-    def difference(self) -> Fraction:
-        """Pass@1 of the second model minus Pass@1 of the first."""
-        return Fraction(self.gained - self.lost, self.n)
-
-
-def count_changes(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> DecisionChanges:
-    """Count the decisions that differ between two models.
-
-    Args:
-        first: shape (P,), whether the first model solves each problem; P > 0.
-        second: shape (P,), the same for the second model.
-
-    Raises:
-        ValueError: shapes do not match, or there is no problem.
-    """
-    if first.shape != second.shape or first.ndim != 1 or not first.size:
-        raise ValueError(f"shapes do not match: decisions {first.shape} and {second.shape}")
-    return DecisionChanges(first.size, int((first & ~second).sum()), int((~first & second).sum()))

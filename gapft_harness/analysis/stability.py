@@ -7,7 +7,7 @@ models stay fixed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
@@ -33,34 +33,6 @@ class PartitionAgreement:
     unstable: Fraction
     same: Fraction
     jaccard: Fraction
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """The values of a quantity under several partitions.
-
-    Attributes:
-        values: in the order of the partitions; None if undefined.
-    """
-
-    values: tuple[Fraction | None, ...]
-
-    @property
-    def mean(self) -> Fraction | None:
-        """The mean over all partitions; None if a value is undefined."""
-        values = self._complete_values
-        return None if values is None else sum(values, Fraction(0)) / len(values)
-
-    @property
-    def range(self) -> Fraction | None:
-        """The largest value minus the smallest; None if a value is undefined."""
-        values = self._complete_values
-        return None if values is None else max(values) - min(values)
-
-    @property
-    def _complete_values(self) -> list[Fraction] | None:
-        values = [value for value in self.values if value is not None]
-        return values if len(values) == len(self.values) else None
 
 
 #: Quantities that are compared between partitions. The first three do not depend on the samples.
@@ -107,18 +79,28 @@ def measure_agreement(states: NDArray[np.str_]) -> PartitionAgreement | None:
     )
 
 
-def compute_spreads(states: NDArray[np.str_], passed: NDArray[np.bool_]) -> dict[str, Spread]:
+def compute_quantities(
+    states: NDArray[np.str_], passed: NDArray[np.bool_]
+) -> dict[str, tuple[Fraction | None, ...]]:
     """Compute the values of all ``QUANTITIES`` under every partition, means over seeds.
 
     Args:
         states: shape (W, P), the source states by partition.
         passed: shape (P,) or (S, P), V of each seed's decode.
+
+    Returns:
+        The values by quantity, in the order of the partitions; None if undefined.
     """
     parts = [by_state(partition, passed) for partition in states]
-    return {
-        name: Spread(tuple(quantity(part) for part in parts))
-        for name, quantity in QUANTITIES.items()
-    }
+    return {name: tuple(map(quantity, parts)) for name, quantity in QUANTITIES.items()}
+
+
+def summarize(values: Sequence[Fraction | None]) -> tuple[Fraction | None, Fraction | None]:
+    """Return the mean of values, and the largest minus the smallest; None if one is undefined."""
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return None, None
+    return sum(known, Fraction(0)) / len(known), max(known) - min(known)
 
 
 def _compute_jaccard(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> Fraction:

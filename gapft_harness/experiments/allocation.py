@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -119,31 +119,21 @@ class AllocationExperiment(api.Experiment):
         """Return the part of the report."""
         return AllocationPart()
 
-    def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
-        """See ``Experiment.settings``.
-
-        Raises:
-            UserError: a condition is missing, both are the same, they differ in more than their
-                training sets, or n is odd.
-        """
-        settings = super().settings(recipe, options)
-        if settings is None:
-            return None
+    def check(self, recipe: api.Recipe, settings: AllocationSettings) -> None:
+        """Require two different conditions with an even n that differ in training sets alone."""
         names = settings.model_dump()
         for key, name in names.items():
             require_conditions(recipe, f"experiments.{self.name}.{key}", [name])
-        key = f"recipe {recipe.name}: key 'experiments.{self.name}'"
         if settings.diffuse == settings.concentrated:
-            raise api.UserError(
-                f"{key}: expected two different conditions, found {settings.diffuse!r} twice"
+            raise self.recipe_error(
+                recipe, f"expected two different conditions, found {settings.diffuse!r} twice"
             )
         for slots in map(recipe.find_slots, names.values()):
             if isinstance(slots, int) and slots % 2:
-                raise api.UserError(
-                    f"{key}: expected an even budget.n, which is split into halves, found {slots}"
+                raise self.recipe_error(
+                    recipe, f"expected an even budget.n, which is split into halves, found {slots}"
                 )
         require_same_settings(recipe, self.name, [*names.values()])
-        return settings
 
     def conditions(self, recipe: api.Recipe) -> Sequence[str]:
         """Return the two compared conditions."""
@@ -252,15 +242,17 @@ class AllocationPart(api.Part):
         """Return the two conditions; the diffuse one leads."""
         return read.diffuse, read.concentrated
 
-    def compute(self, inputs: api.ReportInputs, read: Exposures) -> list[api.Row]:
-        """Compute a row for each rate and difference: its mean over seeds, and each seed."""
+    def tables(
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, read: Exposures
+    ) -> Iterator[api.Table]:
+        """Return rates and differences (means and each seed), and in a file all problems."""
         statistics = inputs.recipe["statistics"]
         scores = read.stack()
         stream = api.Stream(statistics["seed"], "report/allocation")
         means = estimate_allocation(scores, statistics["replicates"], stream)
         by_seed = compute_by_seed(scores)
         smallest = int(scores.rows["A"].sum(axis=1).min())
-        return [
+        rows = [
             {
                 "quantity": name,
                 "mean": mean,
@@ -269,23 +261,17 @@ class AllocationPart(api.Part):
             }
             for name, mean in means.items()
         ]
-
-    def tables(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: list[api.Row]
-    ) -> Iterator[api.Table]:
-        """Return rates and differences, and in a file all compared problems."""
         columns = [
             api.Column("quantity", "quantity"),
             api.Column("mean", "mean", "share"),
             *(api.Column(f"seed_{seed}", f"seed {seed}", "share") for seed in inputs.seeds),
             api.Column("problems", "problems of a half", "count"),
         ]
-        yield api.Table(self.name, columns, part_findings, _NOTE)
-        problems = inputs.find_part_data(self.name).problems
+        yield api.Table(self.name, columns, rows, _NOTE)
         yield api.Table(
             f"{self.name}_problems",
             [api.Column(field) for field in ExposedProblem._fields],
-            [exposed._asdict() for exposed in problems],
+            [exposed._asdict() for exposed in read.problems],
             csv_only=True,
         )
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 from pydantic import Field
 
 from gapft_harness import api
-from gapft_harness.analysis.flat_groups import FlatGroups, compute_solved_share, count_flat_groups
 from gapft_harness.api import layout
-from gapft_harness.core.records import State
-from gapft_harness.run_directory.tables import read_states
+from gapft_harness.run_directory.tables import ProblemState, read_states
 from gapft_harness.stages.experiment.comparable import require_conditions
 from gapft_harness.training.groups import Group, group_facts, read_groups
 
@@ -75,23 +73,15 @@ class OnlineExperiment(api.Experiment):
     name = "online"
     section = OnlineSettings
 
-    def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
-        """See ``Experiment.settings``.
-
-        Raises:
-            UserError: the recipe has no such reference, or no condition of the trainer grpo.
-        """
-        settings = super().settings(recipe, options)
-        if settings is None:
-            return None
+    def check(self, recipe: api.Recipe, settings: OnlineSettings) -> None:
+        """Require the reference, and a condition of the trainer grpo."""
         require_conditions(recipe, f"experiments.{self.name}.reference", [settings.reference])
         if not _list_online_conditions(recipe, settings.reference):
-            raise api.UserError(
-                f"recipe {recipe.name}: key 'experiments.{self.name}': no condition besides the "
-                "reference is trained by grpo; add one, such as grpo_all: {selector: gapft, "
-                "training: {trainer: grpo}}"
+            raise self.recipe_error(
+                recipe,
+                "no condition besides the reference is trained by grpo; add one, such as grpo_all: "
+                "{selector: gapft, training: {trainer: grpo}}",
             )
-        return settings
 
     def conditions(self, recipe: api.Recipe) -> Sequence[str]:
         """Return the reference, and the conditions of the trainer grpo."""
@@ -118,12 +108,12 @@ class OnlineRead:
     Attributes:
         reference: the condition that others are compared with.
         groups_by_condition: by condition, the groups that each of its arms drew, by ascending seed.
-        search_groups: counts of groups of the pool's K samples, by state.
+        search_groups: a row for each state: the groups of the pool's K samples.
     """
 
     reference: str
     groups_by_condition: Mapping[str, Sequence[Sequence[Group]]]
-    search_groups: tuple[FlatGroups, ...]
+    search_groups: Sequence[api.Row]
 
 
 class OnlinePart(api.Part):
@@ -142,25 +132,21 @@ class OnlinePart(api.Part):
         for arm in sorted(arms, key=lambda arm: arm.seed):
             if groups := list(read_groups(run.file(layout.adapter_path(arm)))):
                 groups_by_condition.setdefault(arm.condition, []).append(groups)
-        states = read_states(run.path / layout.states_path("pool"))
-        search_groups = count_flat_groups(
-            (evidence.state, evidence.samples, evidence.passing_samples) for evidence in states
-        )
+        states = list(read_states(run.path / layout.states_path("pool")))
+        search_groups = [
+            _count_searched(state, [e for e in states if e.state == state]) for state in "GSU"
+        ]
         reference = OnlineSettings.model_validate(settings).reference
         if not groups_by_condition or reference not in {arm.condition for arm in arms}:
             return None
         return OnlineRead(reference, groups_by_condition, search_groups)
 
-    def compute(self, inputs: api.ReportInputs, read: OnlineRead) -> OnlineRead:
-        """Return what was read; the tables count it."""
-        return read
-
     def tables(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: OnlineRead
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, read: OnlineRead
     ) -> Iterator[api.Table]:
         """Return costs by condition, drawn groups by condition, and the search's by state."""
-        groups = part_findings.groups_by_condition
-        reference = part_findings.reference
+        groups = read.groups_by_condition
+        reference = read.reference
         names = [name for name in inputs.conditions if name in groups and name != reference]
         costs: list[api.Row] = []
         for name in (reference, *names):
@@ -182,17 +168,20 @@ class OnlinePart(api.Part):
         yield api.Table(self.name, _COLUMNS, costs, _NOTE)
         drawn = [_count_drawn(name, groups[name]) for name in (reference, *names) if name in groups]
         yield api.Table(f"{self.name}_drawn", _DRAWN_COLUMNS, drawn, _DRAWN_NOTE)
-        search = [
-            {
-                "state": group.state,
-                "groups": group.groups,
-                "solved": group.solved,
-                "failed": group.failed,
-                "flat": group.share,
-            }
-            for group in part_findings.search_groups
-        ]
-        yield api.Table(f"{self.name}_search", _SEARCH_COLUMNS, search, _SEARCH_NOTE)
+        yield api.Table(f"{self.name}_search", _SEARCH_COLUMNS, read.search_groups, _SEARCH_NOTE)
+
+
+def _count_searched(state: str, problems: Sequence[ProblemState]) -> api.Row:
+    """Count the problems of a state whose samples all pass, and those of which none passes."""
+    solved = sum(evidence.passing_samples == evidence.samples for evidence in problems)
+    failed = sum(evidence.passing_samples == 0 for evidence in problems)
+    return {
+        "state": state,
+        "groups": len(problems),
+        "solved": solved,
+        "failed": failed,
+        "flat": Fraction(solved + failed, len(problems)) if problems else None,
+    }
 
 
 def _sum_facts(arms: Sequence[Sequence[Group]]) -> dict[str, int]:
@@ -204,24 +193,17 @@ def _sum_facts(arms: Sequence[Sequence[Group]]) -> dict[str, int]:
 def _count_drawn(name: str, arms: Sequence[Sequence[Group]]) -> api.Row:
     """Count the drawn groups of a condition, flat ones by the source's state."""
     facts = _sum_facts(arms)
-    by_state = {
-        group.state: group
-        for group in count_flat_groups(_count_rewards(group) for groups in arms for group in groups)
-    }
-    dropped = by_state["G"].groups + by_state["U"].groups
+    groups = [group for arm_groups in arms for group in arm_groups]
+    states = Counter(group.state for group in groups)
+    flat = Counter(group.state for group in groups if group.is_flat)
+    dropped = states["G"] + states["U"]
     return {
         "condition": name,
         **{key: facts[key] for key in ("groups", "flat", "masked")},
-        **{f"flat_{state}": group.flat for state, group in by_state.items()},
-        "flat_solved_share": compute_solved_share(by_state.values()),
-        "rule_solved_share": Fraction(by_state["G"].groups, dropped) if dropped else None,
+        **{f"flat_{state}": flat[state] for state in "GSU"},
+        "flat_solved_share": Fraction(flat["G"], flat.total()) if flat else None,
+        "rule_solved_share": Fraction(states["G"], dropped) if dropped else None,
     }
-
-
-def _count_rewards(group: Group) -> tuple[State, int, int]:
-    """Return a group's state, its number of responses with a reward, and with one above 0."""
-    rewards = [reward for reward in group.rewards if reward is not None]
-    return group.state, len(rewards), sum(reward > 0 for reward in rewards)
 
 
 @api.hookimpl

@@ -15,7 +15,7 @@ from gapft_harness import api
 from gapft_harness.analysis.decomposition import by_state, find_unstable_states
 from gapft_harness.analysis.redistribution import compute_null_rates
 from gapft_harness.report.reading.adapters import find_tables, read_decided, stacked
-from gapft_harness.report.reading.answers import Answers, answers_or_why
+from gapft_harness.report.reading.answers import Answers, NoAnswersError, read_answers
 from gapft_harness.stages.experiment.comparable import OfAdapters
 from gapft_harness.stages.search.states import Window
 
@@ -65,16 +65,8 @@ class ScopeExperiment(api.Experiment):
         """Return the part of the report."""
         return ScopePart()
 
-    def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
-        """See ``Experiment.settings``.
-
-        Raises:
-            UserError: the settings ask for scaled adapters, and the run has none, or for more
-                samples than the search draws.
-        """
-        settings: ScopeSettings | None = super().settings(recipe, options)
-        if settings is None:
-            return None
+    def check(self, recipe: api.Recipe, settings: ScopeSettings) -> None:
+        """Require the scaled adapters and the samples that the settings ask for."""
         settings.require_scales(recipe, self.name)
         if max(settings.k) > recipe.search.k:
             raise api.UserError(
@@ -82,7 +74,6 @@ class ScopeExperiment(api.Experiment):
                 f"samples of each problem, but search.k is {recipe.search.k}; lower k, or raise "
                 f"search.k to {max(settings.k)} or more"
             )
-        return settings
 
     def steps(self, view: api.View) -> Iterator[Sequence[api.Step]]:
         """Compute the states of the audit by the first K samples."""
@@ -124,11 +115,16 @@ class ScopePart(api.Part):
         """Read the verdicts of the trained models, and answers if the task has them."""
         adapters = _read_settings(run.recipe.model_dump(mode="json")).adapters
         tables = find_tables(run.path, arms, adapters)
-        answers, reason = answers_or_why(run.path, run.task, tables)
-        return ScopeRead(read_decided(run.path, arms, adapters), answers, reason)
+        decisions = read_decided(run.path, arms, adapters)
+        try:
+            return ScopeRead(decisions, read_answers(run.path, run.task, tables), "")
+        except NoAnswersError as error:
+            return ScopeRead(decisions, None, str(error))
 
-    def compute(self, inputs: api.ReportInputs, read: ScopeRead) -> list[api.Row]:
-        """Decompose the change of each condition at each K."""
+    def tables(
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, read: ScopeRead
+    ) -> Iterator[api.Table]:
+        """Return the changes of each condition at each K, and the reason if there is no null."""
         settings = _read_settings(inputs.recipe)
         audit = inputs.audit.verdicts
         rows: list[api.Row] = []
@@ -160,16 +156,10 @@ class ScopePart(api.Part):
                         "unstable": ", ".join(find_unstable_states(*sizes.values())),
                     }
                 )
-        return rows
-
-    def tables(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: list[api.Row]
-    ) -> Iterator[api.Table]:
-        """Return the matrix, and the reason if there are no null rates."""
-        yield api.Table(self.name, _COLUMNS, part_findings, _NOTE)
-        if reason := inputs.find_part_data(self.name).reason:
+        yield api.Table(self.name, _COLUMNS, rows, _NOTE)
+        if read.reason:
             columns = [api.Column("reason", "no null rates")]
-            yield api.Table(f"{self.name}_no_null_rates", columns, [{"reason": reason}])
+            yield api.Table(f"{self.name}_no_null_rates", columns, [{"reason": read.reason}])
 
 
 @api.hookimpl

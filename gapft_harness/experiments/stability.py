@@ -12,7 +12,7 @@ from pydantic import Field
 
 from gapft_harness import api
 from gapft_harness.analysis.decomposition import partition
-from gapft_harness.analysis.stability import QUANTITIES, compute_spreads, measure_agreement
+from gapft_harness.analysis.stability import compute_quantities, measure_agreement, summarize
 from gapft_harness.api import layout
 from gapft_harness.core.records import SOURCE
 from gapft_harness.report.reading.adapters import read_decided, stacked
@@ -74,16 +74,9 @@ class StabilityExperiment(api.Experiment):
         """Return the part of the report."""
         return StabilityPart()
 
-    def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
-        """See ``Experiment.settings``.
-
-        Raises:
-            UserError: the settings ask for scaled adapters, and the run has none.
-        """
-        settings: StabilitySettings | None = super().settings(recipe, options)
-        if settings is not None:
-            settings.require_scales(recipe, self.name)
-        return settings
+    def check(self, recipe: api.Recipe, settings: StabilitySettings) -> None:
+        """Require the scaled adapters that the settings ask for."""
+        settings.require_scales(recipe, self.name)
 
     def faults(self, view: api.View) -> Iterator[str]:
         """Report a backend that cannot draw further samples."""
@@ -146,10 +139,9 @@ class StabilityPart(api.Part):
         return StabilityRead(settings, decisions, further)
 
     def tables(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: None
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, read: StabilityRead
     ) -> Iterator[api.Table]:
         """Return the sets' agreement, their states, and every quantity under every set."""
-        read: StabilityRead = inputs.find_part_data(self.name)
         verdicts = inputs.audit.verdicts
         passed = np.hstack([verdicts.passed, read.further_samples])
         windows = read.settings.list_windows()
@@ -174,7 +166,7 @@ class StabilityPart(api.Part):
         rows = [
             {"condition": name, **row}
             for name in inputs.conditions
-            for row in _describe_spreads(states, stacked(read.decisions, name))
+            for row in _describe_quantities(states, stacked(read.decisions, name))
         ]
         yield api.Table(self.name, columns, rows, _QUANTITIES_NOTE)
 
@@ -201,7 +193,7 @@ def _build_agreement(settings: StabilitySettings, states: NDArray[np.str_]) -> a
     return api.Table("stability_agreement", columns, [row], _AGREEMENT_NOTE)
 
 
-def _describe_spreads(
+def _describe_quantities(
     states: NDArray[np.str_], decisions: NDArray[np.bool_]
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for each quantity of a condition.
@@ -210,18 +202,16 @@ def _describe_spreads(
         states: shape (W, P), the source states by set.
         decisions: shape (S, P), V of each seed's decode.
     """
-    spreads = compute_spreads(states, decisions)
-    seeds = [compute_spreads(states, passed) for passed in decisions]
-    for quantity in QUANTITIES:
-        spread = spreads[quantity]
-        ranges = [value for seed in seeds if (value := seed[quantity].range) is not None]
-        values = {f"set_{i}": value for i, value in enumerate(spread.values, 1)}
+    seeds = [compute_quantities(states, passed) for passed in decisions]
+    for quantity, values in compute_quantities(states, decisions).items():
+        mean, value_range = summarize(values)
+        seed_ranges = [summarize(seed[quantity])[1] for seed in seeds]
         yield {
             "quantity": quantity,
-            "mean": spread.mean,
-            "range": spread.range,
-            "seed_range": max(ranges, default=None),
-            **values,
+            "mean": mean,
+            "range": value_range,
+            "seed_range": max((r for r in seed_ranges if r is not None), default=None),
+            **{f"set_{i}": value for i, value in enumerate(values, 1)},
         }
 
 

@@ -31,12 +31,15 @@ class Judgement:
         filtered: the filter's result.
         metrics: numeric metrics by name.
         verdict: the verdict.
+        answer: the verifier's answer, or that which the filter extracted; None where there is none,
+            and under a filter that returns complete responses.
     """
 
     response: Response
     filtered: Any
     metrics: Mapping[str, float]
     verdict: Verdict
+    answer: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gapft_harness.core.identities import canonical_json
-from gapft_harness.core.records import CONTEXT_EXCEEDED, GREEDY, Problem, Verdict
+from gapft_harness.core.records import CONTEXT_EXCEEDED, Problem
 from gapft_harness.gap.logs import (
     GREEDY_LOG,
     SAMPLES_LOG,
@@ -22,6 +22,7 @@ from gapft_harness.gap.logs import (
     write_results,
     write_rows,
 )
+from gapft_harness.gap.searched import Search, note_deployment
 from gapft_harness.outcomes.searches import Endings
 from gapft_harness.outcomes.verdicts import Verdicts, encode_answers
 from gapft_harness.run_directory import layout
@@ -40,37 +41,17 @@ _NO_FILTER = "none"
 _DECISION = "pass@1"
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredSearch:
-    """A judged search of one split.
+@dataclass(frozen=True)
+class MeasuredSearch(Search):
+    """A judged search of one split, with logs; the chosen filter is first.
 
     Attributes:
-        task: the task's name.
-        split: the split that was searched.
-        k: number of samples for each problem.
-        metric: the metric that decides; ``pass@1`` if a verifier judges.
-        judge: the verifier or metric, in words.
-        verdicts: by filter, the verdicts on all responses; the chosen filter is first.
-        endings: by filter, how responses ended.
-        warnings: the warnings of the search.
-        voting: the task's filters that vote among several responses, so they are not used here.
         rows_by_id: by problem id, the problem's row number in the split.
-        facts: facts about task, source and search.
         logs: the paths of both sample logs, by kind.
     """
 
-    task: str
-    split: str
-    k: int
-    metric: str
-    judge: str
-    verdicts: dict[str, Verdicts]
-    endings: dict[str, Endings]
-    warnings: tuple[str, ...]
-    voting: tuple[str, ...]
-    rows_by_id: dict[str, int]
-    facts: Mapping[str, Any]
-    logs: Mapping[str, Path]
+    rows_by_id: Mapping[str, int] = field(default_factory=dict)
+    logs: Mapping[str, Path] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -89,9 +70,9 @@ class _Tally:
     errors: int = 0
     cut: int = 0
 
-    def add(self, judged: Sequence[Judgement], answers: Sequence[str | None]) -> None:
+    def add(self, judged: Sequence[Judgement]) -> None:
         self.passed.append([judgement.verdict.passed for judgement in judged])
-        self.answers.append([*answers])
+        self.answers.append([judgement.answer for judgement in judged])
         self.errors += sum(judgement.verdict.status in ("error", "timeout") for judgement in judged)
         self.cut += sum(judgement.response.finish_reason == "length" for judgement in judged)
 
@@ -139,22 +120,19 @@ def measure_search(
         for problems in iter(lambda: list(islice(searched, _BATCH)), []):
             for name, tally in tallies.items():
                 judged = _judge_problems(problems, stock, name, chosen)
-                for (problem, responses), rows in zip(problems, judged, strict=True):
+                for (problem, _), rows in zip(problems, judged, strict=True):
                     target = _format_target(stock, problem)
                     number = measured_rows.setdefault(problem.id, rows_by_id[problem.id])
-                    tally.add(rows, _read_answers(stock, name, responses, rows))
+                    tally.add(rows)
                     write_rows(files, problem, number, target, options, name, rows[0], rows[1:])
     verdicts = {name: tally.build_verdicts() for name, tally in tallies.items()}
     metric = _DECISION if stock is None or stock.pass_at is not None else stock.metric
-    facts = {
-        "version": (loaded.resolve_config().get("metadata") or {}).get("version"),
-        "shots": loaded.num_fewshot,
-        "repeats": int(loaded.resolve_config().get("repeats") or 1),
-        "config": {
-            "model": run.recipe.model.backend,
-            "model_args": dict(run.recipe.model.args),
-            "search": search.model_dump(mode="json"),
-        },
+    task_config = loaded.resolve_config()
+    version = (task_config.get("metadata") or {}).get("version")
+    config = {
+        "model": run.recipe.model.backend,
+        "model_args": dict(run.recipe.model.args),
+        "search": search.model_dump(mode="json"),
     }
     rates = {
         GREEDY_LOG: {
@@ -166,19 +144,28 @@ def measure_search(
             for name, filter_verdicts in verdicts.items()
         },
     }
-    write_results(place, facts, rates)
+    write_results(place, {"version": version, "shots": loaded.num_fewshot, "config": config}, rates)
+    notes = note_deployment(run.recipe)
+    if (repeats := int(task_config.get("repeats") or 1)) > 1:
+        used = f"{k} samples were drawn (--k)"
+        notes.append(f"The task's own repeats ({repeats}) are not used: {used}.")
+    if stock is not None and stock.voting:
+        names = ", ".join(stock.voting)
+        notes.append(f"Filters that need several responses are left out: {names}.")
+    decisive = metric if stock is None else stock.metric
     return MeasuredSearch(
         task=loaded.name,
-        split=split,
-        k=k,
-        metric=metric if stock is None else stock.metric,
-        judge=f"verifier {task['verifier']}" if stock is None else stock.judge_description,
+        view="filter",
         verdicts=verdicts,
+        chosen=chosen,
+        split=split,
+        judge=f"verifier {task['verifier']}" if stock is None else stock.judge_description,
+        settings={**config["search"], **config, "source": read_source(run)},
+        facts={"version": version, "metric": decisive, "filter": chosen},
+        warnings=list_warnings(run),
+        notes=notes,
         endings={name: tally.count_endings() for name, tally in tallies.items()},
-        warnings=tuple(list_warnings(run)),
-        voting=() if stock is None else stock.voting,
         rows_by_id=measured_rows,
-        facts={**facts, "source": read_source(run)},
         logs={kind: place.log_path(kind) for kind in (GREEDY_LOG, SAMPLES_LOG)},
     )
 
@@ -222,65 +209,41 @@ def _judge_problems(
     Yields:
         For each problem, its judgements.
     """
-    flat = [
-        (problem, judged_response)
-        for problem, responses in problems
-        for judged_response in responses
-    ]
-    decision = _DECISION if stock is None or stock.pass_at is not None else stock.metric
     if stock is None:
-        outcomes: Iterator[tuple[Any, dict[str, float], Verdict]] = iter(
-            (judged_response.response.text, {}, judged_response.verdict)
-            for _, judged_response in flat
-        )
-    else:
-        stock_outcomes = stock.outcomes(
-            [problem.gold for problem, _ in flat],
-            [judged_response.response.text for _, judged_response in flat],
-            filter,
-        )
-        outcomes = iter(
-            (outcome.filtered, _select_numbers(outcome.metrics, decision), outcome.verdict)
-            for outcome in stock_outcomes
-        )
+        for _, responses in problems:
+            yield [
+                Judgement(
+                    judged.response,
+                    judged.response.text,
+                    {_DECISION: float(judged.verdict.passed)},
+                    judged.verdict,
+                    judged.answer,
+                )
+                for judged in responses
+            ]
+        return
+    flat = [(problem.gold, judged) for problem, responses in problems for judged in responses]
+    texts = [judged.response.text for _, judged in flat]
+    outcomes = iter(stock.outcomes([gold for gold, _ in flat], texts, filter))
+    decision = _DECISION if stock.pass_at is not None else stock.metric
+    extracts = stock.can_extract(filter)
     for _, responses in problems:
         row = []
-        for judged_response in responses:
-            filtered, metrics, verdict = next(outcomes)
-            response = judged_response.response
+        for judged in responses:
+            outcome = next(outcomes)
+            verdict = outcome.verdict
             # Keep a recorded verdict; a response that was not generated fails under every filter.
-            if filter == chosen or response.finish_reason == CONTEXT_EXCEEDED:
-                verdict = judged_response.verdict
-            scores = {decision: float(verdict.passed)} | metrics
-            row.append(Judgement(response, filtered, scores, verdict))
-        assert responses[0].response.index == GREEDY
+            if filter == chosen or judged.response.finish_reason == CONTEXT_EXCEEDED:
+                verdict = judged.verdict
+            numbers = {
+                name: value
+                for name, value in outcome.metrics.items()
+                if isinstance(value, bool | int | float) and name != decision
+            }
+            scores = {decision: float(verdict.passed)} | numbers
+            answer = stock.read_answer(outcome.filtered) if extracts else None
+            row.append(Judgement(judged.response, outcome.filtered, scores, verdict, answer))
         yield row
-
-
-def _read_answers(
-    stock: StockTask | None,
-    filter: str,
-    responses: Sequence[JudgedResponse],
-    judged: Sequence[Judgement],
-) -> list[str | None]:
-    """Return the answers of a problem's responses: the verifier's, or those that a filter extracts.
-
-    Under a filter that returns complete responses, no response has an answer.
-    """
-    if stock is None:
-        return [response.answer for response in responses]
-    if not stock.can_extract(filter):
-        return [None] * len(judged)
-    return [stock.read_answer(judgement.filtered) for judgement in judged]
-
-
-def _select_numbers(metrics: Mapping[str, Any], decision: str) -> dict[str, float]:
-    """Select a response's numeric metrics, except the decision, for lm_eval's log."""
-    return {
-        name: value
-        for name, value in metrics.items()
-        if isinstance(value, bool | int | float) and name != decision
-    }
 
 
 def _format_target(stock: StockTask | None, problem: Problem) -> str:

@@ -1,15 +1,17 @@
-"""Read the results of a run's search as arrays, from finalized tables only."""
+"""A finished search as arrays, and its reading from the finalized tables of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.outcomes.searches import Endings
+from gapft_harness.outcomes.searches import Endings, SearchFindings, compute_search
 from gapft_harness.outcomes.verdicts import Verdicts
+from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.report.names import describe_deployment
 from gapft_harness.report.reading.audits import read_verdicts
 from gapft_harness.report.reading.endings import EndingCounts, read_endings
 from gapft_harness.run_directory import layout
@@ -17,35 +19,57 @@ from gapft_harness.run_directory.directory import SPLITS, RunDirectory
 from gapft_harness.run_directory.recorded import list_warnings
 
 
-@dataclass(frozen=True, slots=True)
-class SearchedRun:
-    """A run with a finished search.
+@dataclass(frozen=True)
+class Search:
+    """What was searched: the splits of a run, or one split of a task, judged by several filters.
 
     Attributes:
         task: the task's name.
-        verifier: the name of the task's verifier.
-        splits: ``pool`` and ``audit``, or the one that was searched.
-        recipe: the recipe as JSON values.
-        warnings: the run's warnings.
-        endings: by split, how responses ended.
+        view: what distinguishes the verdicts: ``split`` or ``filter``.
+        verdicts: the verdicts on all responses, by split or filter.
+        chosen: the split or filter that is shown in full.
+        split: the split that is shown in full.
+        judge: the verifier or metric, in words.
+        settings: the settings of the search, and those of the model where they are known.
+        facts: further values of the row ``search`` in results.json.
+        warnings: the warnings of the search.
+        notes: remarks on how the numbers were made.
+        endings: how responses ended, by split or filter.
     """
 
     task: str
-    verifier: str
-    splits: Mapping[str, Verdicts]
-    recipe: Mapping[str, Any]
-    warnings: tuple[str, ...] = ()
+    view: str
+    verdicts: Mapping[str, Verdicts]
+    chosen: str
+    split: str
+    judge: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    warnings: Sequence[str] = ()
+    notes: Sequence[str] = ()
     endings: Mapping[str, Endings] = field(default_factory=dict)
 
+    def compute_findings(self) -> dict[str, SearchFindings]:
+        """Compute the findings of each split or filter."""
+        return {
+            name: compute_search(verdicts, self.endings.get(name))
+            for name, verdicts in self.verdicts.items()
+        }
 
-def read_run(path: Path) -> SearchedRun:
-    """Read the finalized search of a run directory.
+
+def note_deployment(recipe: Recipe) -> list[str]:
+    """Describe a sampled deployment decode; none if it is greedy."""
+    deployment = recipe.search.deployment
+    return [f"{describe_deployment(deployment)} It is named greedy here."] if deployment else []
+
+
+def read_search(run: RunDirectory) -> Search:
+    """Read the finalized search of a run.
 
     Raises:
-        UserError: not a run directory, no finished search, K below 2, or a file that was changed
-            after it was finalized.
+        UserError: no finished search, K below 2, or a file that was changed after it was finalized.
     """
-    run = RunDirectory.open(path)
+    path = run.path
     k = run.recipe.search.k
     searched_splits = [split for split in SPLITS if run.has(layout.responses_path(split))]
     if not searched_splits:
@@ -57,12 +81,17 @@ def read_run(path: Path) -> SearchedRun:
         )
     tables = {split: run.file(layout.responses_path(split)) for split in searched_splits}
     endings = read_endings(tables)
-    return SearchedRun(
+    shown = searched_splits[-1]  # the audit, if it was searched
+    return Search(
         task=run.task["name"],
-        verifier=run.task["verifier"],
-        splits={split: _read_split(table, k) for split, table in tables.items()},
-        recipe=run.recipe.model_dump(mode="json"),
-        warnings=tuple(list_warnings(run)),
+        view="split",
+        verdicts={split: _read_split(table, k) for split, table in tables.items()},
+        chosen=shown,
+        split=shown,
+        judge=f"verifier {run.task['verifier']}",
+        settings=run.recipe.search.model_dump(mode="json"),
+        warnings=list_warnings(run),
+        notes=note_deployment(run.recipe),
         endings={split: _sum_endings(counts) for split, counts in endings.items()},
     )
 

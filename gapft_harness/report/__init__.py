@@ -53,8 +53,8 @@ def build_report(inputs: ReportInputs) -> Page:
     from gapft_harness.report.findings.computation import compute_findings
 
     page = build_page(inputs, compute_findings(inputs))
-    if inputs.texts:
-        explored = explore_audit(inputs, inputs.texts, page.title)
+    if inputs.run_path:
+        explored = explore_audit(inputs, inputs.run_path, page.title)
         page = replace(page, explorer=render_explorer(explored))
     return page
 

@@ -41,7 +41,7 @@ def build_page(inputs: ReportInputs, findings: Findings) -> Page:
         sections.append(build_paper(figures))
     title = f"{inputs.recipe['name']} on {inputs.task['name']}"
     files = [_build_run(inputs, findings), *build_problem_tables(inputs)]
-    sections += [build_verdicts(inputs, findings), build_settings(inputs)]
+    sections += [build_verdicts(inputs), build_settings(inputs)]
     page = Page("index", title, sections, files)
     names = [table.name for table in page.tables]
     if repeated := [name for name in names if names.count(name) > 1]:
@@ -52,13 +52,15 @@ def build_page(inputs: ReportInputs, findings: Findings) -> Page:
 def _build_sections(inputs: ReportInputs, findings: Findings) -> list[Section]:
     """Build the sections in order, with those of experiments where they belong."""
     sections = list(_build_own_sections(inputs, findings))
-    for entry in findings.parts:
-        tables = list(entry.part.tables(inputs, findings, entry.findings))
+    for loaded in inputs.parts if findings.conditions else ():
+        part = loaded.part
+        tables = list(part.tables(inputs, findings, loaded.data))
         titles = [section.title for section in sections]
-        after = entry.part.after
-        place = titles.index(after) + 1 if after and after in titles else len(sections)
+        place = (
+            titles.index(part.after) + 1 if part.after and part.after in titles else len(sections)
+        )
         if tables:
-            sections.insert(place, Section(entry.part.title, tables=tables))
+            sections.insert(place, Section(part.title, tables=tables))
     return sections
 
 
@@ -86,7 +88,7 @@ def _build_run(inputs: ReportInputs, findings: Findings) -> Table:
         "recipe": inputs.recipe["name"],
         "task": inputs.task["name"],
         "k": inputs.k,
-        "problems": findings.source.n,
+        "problems": len(inputs.audit.ids),
         "lead": findings.lead,
         "answer": describe_answer(inputs, findings),
     }

@@ -15,8 +15,8 @@ from gapft_harness.run_directory.directory import RunDirectory
 class Part:
     """An experiment's section of a report. Methods that are not overridden add nothing.
 
-    ``read`` loads data from a run and ``compute`` derives findings; the other methods receive these
-    results as ``read`` and ``part_findings``. The same inputs must give the same bytes.
+    ``read`` loads data from a run, and the other methods receive it. The same inputs must give the
+    same bytes.
 
     Attributes:
         name: the experiment's name, with which the names of its tables begin.
@@ -46,14 +46,8 @@ class Part:
         """
         return ()
 
-    def compute(self, inputs: ReportInputs, read: Any) -> Any:
-        """Compute the findings; called only where the run has trained arms."""
-        return None
-
-    def tables(
-        self, inputs: ReportInputs, findings: Findings, part_findings: Any
-    ) -> Iterable[Table]:
-        """Return the tables of the section, in order."""
+    def tables(self, inputs: ReportInputs, findings: Findings, read: Any) -> Iterable[Table]:
+        """Return the tables of the section; called only where the run has trained arms."""
         return ()
 
     def verdicts(self, inputs: ReportInputs, read: Any) -> Mapping[str, Mapping[str, int]]:

@@ -88,9 +88,9 @@ class LengthsPart(api.Part):
             lengths.append((arm.condition, arm.seed, "given", given))
         return lengths
 
-    def compute(self, inputs, read):
-        """Compute a row for each arm and kind of answers."""
-        return [
+    def tables(self, inputs, findings, read):
+        """Return the table of the section, which follows that of the budgets."""
+        rows = [
             {
                 "condition": condition,
                 "seed": seed,
@@ -100,9 +100,6 @@ class LengthsPart(api.Part):
             }
             for condition, seed, kind, lengths in read
         ]
-
-    def tables(self, inputs, findings, part_findings):
-        """Return the table of the section, which follows that of the budgets."""
         columns = [
             api.Column("condition", "condition"),
             api.Column("seed", "seed"),
@@ -111,7 +108,7 @@ class LengthsPart(api.Part):
             api.Column("long", "long", "share"),
         ]
         note = "Learned: the training answers; given: on the audit. Long: the recipe's setting."
-        return [api.Table(NAME, columns, part_findings, note)]
+        return [api.Table(NAME, columns, rows, note)]
 
 
 @api.hookimpl

@@ -12,24 +12,25 @@ import numpy as np
 import pytest
 
 from gapft_harness.analysis.power import find_detectable_effect
-from gapft_harness.gap.page import build_run_page
+from gapft_harness.gap.page import build_page
 from gapft_harness.gap.prospects import Advice, advise
-from gapft_harness.gap.searched import SearchedRun
-from gapft_harness.outcomes.searches import Endings, SearchFindings, compute_search
+from gapft_harness.gap.searched import Search
+from gapft_harness.outcomes.searches import Endings, compute_search
 from gapft_harness.outcomes.verdicts import Verdicts
 from gapft_harness.presentation.page import Page
 from tests.kit.command import call
 from tests.kit.runs import BaseRun
 
-RECIPE = {"search": {}, "seeds": [13, 21, 73]}
+SEEDS = 3
 
 
 def build_split(greedy: object, passed: object) -> Verdicts:
     return Verdicts.of(np.array(greedy, dtype=bool), np.array(passed, dtype=bool))
 
 
-def build_run(**splits: Verdicts) -> SearchedRun:
-    return SearchedRun("letters", "contains", splits, RECIPE)
+def build_search(**splits: Verdicts) -> Search:
+    shown = [*splits][-1]
+    return Search("letters", "split", splits, shown, shown, "verifier contains")
 
 
 @pytest.fixture
@@ -70,24 +71,18 @@ def test_needs_only_finished_search(run_at: Callable[..., BaseRun]) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def compute_split_findings(run: SearchedRun) -> dict[str, SearchFindings]:
-    return {
-        name: compute_search(split, run.endings.get(name)) for name, split in run.splits.items()
-    }
+def get_advice(search: Search) -> Advice:
+    return advise(search.compute_findings(), SEEDS)
 
 
-def get_advice(run: SearchedRun) -> Advice:
-    return advise(compute_split_findings(run), len(run.recipe["seeds"]))
+def show(search: Search) -> Page:
+    return build_page(search, search.compute_findings(), get_advice(search))
 
 
-def build_page(run: SearchedRun) -> Page:
-    return build_run_page(run, compute_split_findings(run), get_advice(run))
-
-
-def build_case(problems: int, recovered: int, solved: int) -> SearchedRun:
+def build_case(problems: int, recovered: int, solved: int) -> Search:
     passed = np.zeros((problems, 8), bool)
     passed[solved : solved + recovered, 0] = True
-    return build_run(audit=build_split(np.arange(problems) < solved, passed))
+    return build_search(audit=build_split(np.arange(problems) < solved, passed))
 
 
 @pytest.mark.parametrize(
@@ -123,8 +118,8 @@ def test_advice_depends_on_interval_of_recovered(case: tuple[int, int, int], ans
     ],
 )
 def test_no_advice_on_cut_or_unreadable_responses(endings: Endings, part: str) -> None:
-    run = replace(build_case(1367, 362, 688), endings={"audit": endings}, warnings=("w 81%",))
-    page = build_page(run)
+    search = replace(build_case(1367, 362, 688), endings={"audit": endings}, warnings=("w 81%",))
+    page = show(search)
     assert (page.list_results()["advice"][0]["answer"] == "no advice") == bool(part)
     for text in (page.to_html(), page.to_markdown(), page.to_json()):
         assert part in text
@@ -132,9 +127,10 @@ def test_no_advice_on_cut_or_unreadable_responses(endings: Endings, part: str) -
 
 
 def test_nothing_to_train_on() -> None:
-    run = build_case(1367, 362, 688)
-    assert get_advice(run).answer == "worth training"
-    none = build_run(pool=build_split([0] * 40, np.zeros((40, 8))), audit=run.splits["audit"])
+    case = build_case(1367, 362, 688)
+    assert get_advice(case).answer == "worth training"
+    pool = build_split([0] * 40, np.zeros((40, 8)))
+    none = build_search(pool=pool, audit=case.verdicts["audit"])
     assert get_advice(none).answer == "too small a gain"
 
 
@@ -152,9 +148,9 @@ def test_intervals_have_a_width_without_variation() -> None:
 
 def test_no_advice_without_audit() -> None:
     """The pool's size does not replace the audit's: 2,000 items show more than 300."""
-    alone = build_run(pool=build_case(2000, 200, 0).splits["audit"])
+    alone = build_search(pool=build_case(2000, 200, 0).verdicts["audit"])
     assert get_advice(alone).answer == "no advice"
-    assert "No audit was searched" in build_page(alone).to_markdown()
+    assert "No audit was searched" in show(alone).to_markdown()
 
 
 def test_result_keys_are_documented(run: Path, tmp_path: Path) -> None:

@@ -21,6 +21,6 @@ def build_tables(inputs: ReportInputs) -> dict[str, list[dict[str, Any]]]:
     findings = compute_findings(inputs)
     return {
         table.name: table.list_entries()
-        for entry in findings.parts
-        for table in entry.part.tables(inputs, findings, entry.findings)
+        for loaded in inputs.parts
+        for table in loaded.part.tables(inputs, findings, loaded.data)
     }

@@ -4,15 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from gapft_harness.core.records import Arm, Budget
-from gapft_harness.report.reading.inputs import (
-    PASS,
-    STATUSES,
-    Audit,
-    DeploymentDecodes,
-    ReportInputs,
-    TrainedArm,
-)
+from gapft_harness.core.records import STATUSES, Arm, Budget
+from gapft_harness.report.reading.audits import Audit, DeploymentDecodes, TrainedArm
+from gapft_harness.report.reading.columns import PASS
+from gapft_harness.report.reading.inputs import ReportInputs
 
 FAIL, TIMEOUT, ERROR = (STATUSES.index(s) for s in ("fail", "timeout", "error"))
 

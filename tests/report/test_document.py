@@ -192,7 +192,7 @@ class NamesakePart(Part):
     name = "made"
     title = "Made"
 
-    def tables(self, inputs: Any, findings: Any, part_findings: Any) -> list[Table]:
+    def tables(self, inputs: Any, findings: Any, read: Any) -> list[Table]:
         return [Table("contrasts", [Column("n", "n", "count")], [{"n": 7}])]
 
 

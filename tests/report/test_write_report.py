@@ -12,7 +12,6 @@ import pytest
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.report import replace_folder, write_report
 from gapft_harness.report.reading.inputs import ReportInputs
-from gapft_harness.report.reading.texts import AuditTexts
 from tests.report import planted
 from tests.report.written_run import write_run
 
@@ -26,7 +25,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> ReportInputs:
     run = tmp_path_factory.mktemp("planted")
     inputs = planted.build_inputs(sizes=(40, 35, 25))
     write_run(run, inputs)
-    return replace(inputs, texts=AuditTexts(run))
+    return replace(inputs, run_path=run)
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ from dataclasses import asdict
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from gapft_harness.core.records import STATUSES
 from gapft_harness.recipe.reading import check_recipe
-from gapft_harness.report.reading.inputs import STATUSES
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import (
     example_schema,

@@ -120,9 +120,8 @@ def _measure_task(
     from gapft_harness.cli.display import print_page
     from gapft_harness.cli.runs import run_stages_alone
     from gapft_harness.gap.measuring import measure_search
-    from gapft_harness.gap.page import build_task_page
+    from gapft_harness.gap.page import build_page
     from gapft_harness.gap.prospects import advise
-    from gapft_harness.outcomes.searches import compute_search
     from gapft_harness.run_directory.directory import RunDirectory, list_recorded_include_paths
     from gapft_harness.run_directory.lock import hold_run_lock
 
@@ -132,16 +131,12 @@ def _measure_task(
     with hold_run_lock(path):
         run = RunDirectory.open(path)
         folder = path / _GAP_FOLDER
-        measured = measure_search(
+        search = measure_search(
             run, split, choice.include_paths or list_recorded_include_paths(path), folder
         )
-        findings = {
-            name: compute_search(verdicts, measured.endings[name])
-            for name, verdicts in measured.verdicts.items()
-        }
-        first_findings = {split: next(iter(findings.values()))}
-        advice = advise(first_findings, len(run.recipe.seeds))
-        page = build_task_page(measured, findings, advice)
+        findings = search.compute_findings()
+        advice = advise({split: findings[search.chosen]}, len(run.recipe.seeds))
+        page = build_page(search, findings, advice)
         page.write(folder)
     print_page(
         page,
@@ -156,19 +151,17 @@ def _measure_run(place: str, out: Path | None, form: Form) -> None:
     """Print the gap of a run's search without changing the run."""
     from gapft_harness.cli.display import print_page
     from gapft_harness.core.files import require_folder
-    from gapft_harness.gap.page import build_run_page
+    from gapft_harness.gap.page import build_page
     from gapft_harness.gap.prospects import advise
-    from gapft_harness.gap.searched import read_run
-    from gapft_harness.outcomes.searches import compute_search
+    from gapft_harness.gap.searched import read_search
+    from gapft_harness.run_directory.directory import RunDirectory
 
     if out is not None:
         require_folder(out)
-    run = read_run(Path(place))
-    findings = {
-        split: compute_search(verdicts, run.endings.get(split))
-        for split, verdicts in run.splits.items()
-    }
-    page = build_run_page(run, findings, advise(findings, len(run.recipe["seeds"])))
+    run = RunDirectory.open(place)
+    search = read_search(run)
+    findings = search.compute_findings()
+    page = build_page(search, findings, advise(findings, len(run.recipe.seeds)))
     lines = []
     if out is not None:
         page.write(out)

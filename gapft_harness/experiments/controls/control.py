@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -83,15 +83,8 @@ class Control(api.Experiment, ABC):
         """Return pairs whose targets must be the same: gold labels, and the search they follow."""
         return ()
 
-    def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
-        """See ``Experiment.settings``.
-
-        Raises:
-            UserError: the recipe has fewer than two of the conditions, or their n differs.
-        """
-        settings = super().settings(recipe, options)
-        if settings is None:
-            return None
+    def check(self, recipe: api.Recipe, settings: Any) -> None:
+        """Require two of the conditions or more, which differ in their training sets alone."""
         names = self.conditions(recipe)
         if len(names) < 2:
             found_names = ", ".join(names) or "none"
@@ -105,11 +98,6 @@ class Control(api.Experiment, ABC):
                 "same value in all of them, or in none",
             )
         require_same_settings(recipe, self.name, names)
-        return settings
-
-    def recipe_error(self, recipe: api.Recipe, message: str) -> api.UserError:
-        """Build the error of a recipe with which the control is impossible."""
-        return api.UserError(f"recipe {recipe.name}: key 'experiments.{self.name}': {message}")
 
     def conditions(self, recipe: api.Recipe) -> Sequence[str]:
         """Return the conditions with one budget, the reference first."""
@@ -130,7 +118,7 @@ class Control(api.Experiment, ABC):
                     "target contains more than the answer"
                 )
 
-    def part(self) -> ControlPart:
+    def part(self) -> api.Part:
         """Return the part of the report."""
         return ControlPart(self)
 
@@ -174,20 +162,18 @@ def list_with_gapft(conditions: Mapping[str, api.Condition], selector: str) -> l
 
 
 @dataclass(frozen=True, slots=True)
-class ControlFindings:
+class ControlRead:
     """The compared conditions of a run.
 
     Attributes:
         conditions: the trained conditions by name.
         slots: by arm, the number of its examples by state.
         kept: by arm of gold labels, the examples that it keeps from the search.
-        tests: the permutation tests, if the control has them.
     """
 
     conditions: Mapping[str, api.Condition]
     slots: Mapping[api.Arm, Mapping[str, int]]
     kept: Mapping[api.Arm, int]
-    tests: Mapping[Pair, SignFlips] = field(default_factory=dict)
 
     def compute_recovered_share(self, condition: str) -> Fraction:
         """Compute the share of a condition's examples that are in S, mean over seeds."""
@@ -209,7 +195,7 @@ class ControlPart(api.Part):
         self.name = control.name
         self.title = control.title
 
-    def read(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> ControlFindings | None:
+    def read(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> ControlRead | None:
         """Read the training sets of the compared conditions."""
         if self.name not in run.recipe.experiments or not arms:
             return None
@@ -232,13 +218,13 @@ class ControlPart(api.Part):
             for gold in slots
             if gold.condition == pair.condition
         }
-        return ControlFindings(conditions, slots, kept)
+        return ControlRead(conditions, slots, kept)
 
-    def compute(self, inputs: api.ReportInputs, read: ControlFindings) -> ControlFindings:
+    def _test_pairs(self, inputs: api.ReportInputs, read: ControlRead) -> dict[Pair, SignFlips]:
         """Test each pair, if the control has permutation tests."""
         section = self.control.section
         if section is None:
-            return read
+            return {}
         settings = section.model_validate(inputs.recipe["experiments"][self.name] or {})
         assert isinstance(settings, PermutationSettings)
         stream = api.Stream(inputs.recipe["statistics"]["seed"], f"report/{self.name}")
@@ -250,7 +236,7 @@ class ControlPart(api.Part):
             counts: NDArray[np.int64] = np.array(passed).sum(axis=0)[by_id]
             return counts
 
-        tests = {
+        return {
             pair: flip_signs(
                 count_passed(pair.condition) - count_passed(pair.against),
                 flips=settings.permutations,
@@ -258,16 +244,16 @@ class ControlPart(api.Part):
             )
             for pair in self.control.find_pairs(read.conditions)
         }
-        return replace(read, tests=tests)
 
     def tables(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: ControlFindings
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, read: ControlRead
     ) -> Iterator[api.Table]:
         """Return the reference and the pairs, and the same by seed with the training sets."""
+        tests = self._test_pairs(inputs, read)
         parameter = self.control.parameter
         gain = self.control.shows_gain_share
-        tested = bool(part_findings.tests)
-        kept = bool(part_findings.kept)
+        tested = bool(tests)
+        kept = bool(read.kept)
         names = [api.Column("condition", "condition"), api.Column("against", "minus")]
         columns = [
             *names,
@@ -281,7 +267,7 @@ class ControlPart(api.Part):
             *([api.Column("permutations"), api.Column("exact")] if tested else []),
         ]
         note = f"{_NOTE}{_GAIN_NOTE * gain}{_TEST_NOTE * tested}"
-        yield api.Table(self.name, columns, self._list_rows(findings, part_findings), note)
+        yield api.Table(self.name, columns, self._list_rows(findings, read, tests), note)
         columns = [
             *names,
             api.Column("seed", "seed"),
@@ -289,23 +275,23 @@ class ControlPart(api.Part):
             *(api.Column(f"slots_{state}", state, "count") for state in "GSU"),
             *([api.Column("kept", "kept", "count")] if kept else []),
         ]
-        rows = self._list_seed_rows(findings, part_findings)
+        rows = self._list_seed_rows(findings, read)
         note = f"{_SEEDS_NOTE}{_KEPT_NOTE * kept}"
         yield api.Table(f"{self.name}_seeds", columns, rows, note, folded=f"{self.title} by seed")
 
     def _list_rows(
-        self, findings: api.ReportFindings, part_findings: ControlFindings
+        self, findings: api.ReportFindings, read: ControlRead, tests: Mapping[Pair, SignFlips]
     ) -> list[api.Row]:
-        pairs = self.control.find_pairs(part_findings.conditions)
+        pairs = self.control.find_pairs(read.conditions)
         full_gain = findings.find_contrast(pairs[-1].condition, pairs[-1].against).delta
         rows: list[api.Row] = []
         for pair in (Pair(pairs[0].against, ""), *pairs):
-            condition = part_findings.conditions[pair.condition]
+            condition = read.conditions[pair.condition]
             row = {
                 "condition": pair.condition,
                 "value": condition.params.get(self.control.parameter),
                 "pass_at_1": findings.conditions[pair.condition].mean.pass_at_1,
-                "recovered_slots": part_findings.compute_recovered_share(pair.condition),
+                "recovered_slots": read.compute_recovered_share(pair.condition),
             }
             if pair.against:
                 contrast = findings.find_contrast(pair.condition, pair.against)
@@ -313,24 +299,22 @@ class ControlPart(api.Part):
                 gain = compute_gain_share(contrast.delta, full_gain)
                 row |= {"against": pair.against, "difference": contrast.estimate, **terms}
                 row |= {"gain_share": gain}
-            if test := part_findings.tests.get(pair):
+            if test := tests.get(pair):
                 row |= {"p": test.p_value, "permutations": test.flips, "exact": test.exhaustive}
             rows.append(row)
         return rows
 
-    def _list_seed_rows(
-        self, findings: api.ReportFindings, part_findings: ControlFindings
-    ) -> list[api.Row]:
-        pairs = self.control.find_pairs(part_findings.conditions)
+    def _list_seed_rows(self, findings: api.ReportFindings, read: ControlRead) -> list[api.Row]:
+        pairs = self.control.find_pairs(read.conditions)
         rows: list[api.Row] = []
         for pair in (Pair(pairs[0].against, ""), *pairs):
             for seed, seed_findings in findings.conditions[pair.condition].seeds.items():
                 arm = api.Arm(pair.condition, seed)
-                counts = part_findings.slots[arm]
+                counts = read.slots[arm]
                 row: dict[str, Any] = {f"slots_{state}": counts[state] for state in "GSU"}
                 row |= {"condition": pair.condition, "seed": seed}
-                if arm in part_findings.kept:
-                    row |= {"kept": part_findings.kept[arm]}
+                if arm in read.kept:
+                    row |= {"kept": read.kept[arm]}
                 if pair.against:
                     other = findings.conditions[pair.against].seeds[seed].decomposition
                     difference = seed_findings.decomposition.pass_at_1 - other.pass_at_1

@@ -32,21 +32,16 @@ class SearchDepth(Control):
         """Return the conditions by ascending k."""
         return order_by_parameter(conditions, "search_depth", "k")
 
-    def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
-        """See ``Control.settings``.
-
-        Raises:
-            UserError: also if a k is larger than the number of samples of the search.
-        """
-        settings = super().settings(recipe, options)
-        for name in self.conditions(recipe) if settings is not None else ():
+    def check(self, recipe: api.Recipe, settings: Any) -> None:
+        """Require, beyond ``Control.check``, no k above the number of samples of the search."""
+        super().check(recipe, settings)
+        for name in self.conditions(recipe):
             k = recipe.conditions[name].params.get("k", 0)
             if k > recipe.search.k:
                 raise api.UserError(
                     f"recipe {recipe.name}: key 'conditions.{name}.params.k': {k}: expected at "
                     f"most search.k, {recipe.search.k} samples"
                 )
-        return settings
 
 
 class RandomizedInclusion(Control):
@@ -66,24 +61,18 @@ class RandomizedInclusion(Control):
         """Return the conditions by ascending share."""
         return order_by_parameter(conditions, self.name, "share")
 
-    def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
-        """See ``Control.settings``.
-
-        Raises:
-            UserError: also if conditions differ in the parameter ``within``.
-        """
-        settings = super().settings(recipe, options)
-        if settings is not None:
-            names = self.conditions(recipe)
-            within = {name: recipe.conditions[name].params.get("within", 4) for name in names}
-            if len({*map(str, within.values())}) > 1:
-                value_texts = ", ".join(f"{name} {value}" for name, value in within.items())
-                raise self.recipe_error(
-                    recipe,
-                    "expected the same parameter within in all compared conditions, found "
-                    f"{value_texts}",
-                )
-        return settings
+    def check(self, recipe: api.Recipe, settings: Any) -> None:
+        """Require, beyond ``Control.check``, the same parameter ``within``."""
+        super().check(recipe, settings)
+        names = self.conditions(recipe)
+        within = {name: recipe.conditions[name].params.get("within", 4) for name in names}
+        if len({*map(str, within.values())}) > 1:
+            value_texts = ", ".join(f"{name} {value}" for name, value in within.items())
+            raise self.recipe_error(
+                recipe,
+                "expected the same parameter within in all compared conditions, found "
+                f"{value_texts}",
+            )
 
 
 class GoldLabels(Control):

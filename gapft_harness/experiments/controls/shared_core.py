@@ -70,24 +70,18 @@ class SharedCore(SearchDepth):
         deepest = _find_depths(conditions)[-1:]
         return [Pair(gold, search) for gold in _find_gold(conditions) for search in deepest]
 
-    def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
-        """See ``SearchDepth.settings``; gold labels need the depth whose targets they use.
-
-        Raises:
-            UserError: there are gold labels, but no depth with all K samples.
-        """
-        settings = super().settings(recipe, options)
+    def check(self, recipe: api.Recipe, settings: Any) -> None:
+        """Require, beyond ``SearchDepth.check``, the depth whose targets gold labels use."""
+        super().check(recipe, settings)
         k = recipe.search.k
         gold = _find_gold(recipe.conditions)
-        if settings is not None and gold:
-            depths = [recipe.conditions[n].params["k"] for n in _find_depths(recipe.conditions)]
-            if k not in depths:
-                raise self.recipe_error(
-                    recipe,
-                    f"condition {gold[0]!r} needs the targets of a search with all {k} samples; "
-                    f"add core_{k}: {{selector: core_depth, params: {{k: {k}}}, n: verified}}",
-                )
-        return settings
+        depths = [recipe.conditions[n].params["k"] for n in _find_depths(recipe.conditions)]
+        if gold and k not in depths:
+            raise self.recipe_error(
+                recipe,
+                f"condition {gold[0]!r} needs the targets of a search with all {k} samples; "
+                f"add core_{k}: {{selector: core_depth, params: {{k: {k}}}, n: verified}}",
+            )
 
     def faults(self, view: api.View) -> Iterator[str]:
         """Report training sets of a seed without the core, or with other targets or tokens."""

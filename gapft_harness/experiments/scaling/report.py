@@ -314,19 +314,12 @@ class ScalingPart(api.Part):
         """Read the decisions of the adapters at the compared scales."""
         return read_scaled_run(run, arms)
 
-    def compute(self, inputs: api.ReportInputs, read: ScaledRun) -> list[api.Table]:
+    def tables(
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, read: ScaledRun
+    ) -> list[api.Table]:
         """Build the tables; each condition is an environment, without a common mean."""
         statistics = inputs.recipe["statistics"]
         return build_tables([read], statistics["replicates"], statistics["seed"])
-
-    def tables(
-        self,
-        inputs: api.ReportInputs,
-        findings: api.ReportFindings,
-        part_findings: list[api.Table],
-    ) -> list[api.Table]:
-        """Return the tables of environments, checkpoints and bounds."""
-        return part_findings
 
     def verdicts(self, inputs: api.ReportInputs, read: ScaledRun) -> dict[str, Mapping[str, int]]:
         """Count the verdicts on the calibration split, and on the audit at other scales."""

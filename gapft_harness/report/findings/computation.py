@@ -10,26 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from gapft_harness.analysis.decomposition import (
-    Decomposition,
-    Terms,
-    by_state,
-    find_unstable_states,
-)
+from gapft_harness.analysis.decomposition import Decomposition, Terms, by_state
 from gapft_harness.analysis.estimate import (
     Estimate,
     estimate_share,
 )
 from gapft_harness.analysis.pass_at_k import k_equivalent
 from gapft_harness.analysis.resampling import Resampled, Scores, resample
-from gapft_harness.core.records import SOURCE, Arm, Budget, State
+from gapft_harness.core.records import SOURCE, Arm, Budget
 from gapft_harness.core.streams import Stream
 from gapft_harness.outcomes.searches import SearchFindings, compute_search
 from gapft_harness.outcomes.verdicts import Verdicts
 from gapft_harness.recipe.conditions import find_own_settings
 from gapft_harness.report.findings.replicates import Retraining, compare_replicates
 from gapft_harness.report.names import condition_name, format_condition_label
-from gapft_harness.report.reading.columns import count_codes
+from gapft_harness.report.reading.audits import TrainedArm
 from gapft_harness.report.reading.inputs import ReportInputs
 
 #: Marks a contrast of conditions with unequal budgets, or a condition with its own budget.
@@ -39,58 +34,19 @@ OWN_SETTINGS_MARK = "‡"
 
 
 @dataclass(frozen=True, slots=True)
-class SourceFindings:
-    """The source model on the audit.
-
-    Attributes:
-        search: its deployment decodes and samples: Pass@k, states, majority vote.
-        verdicts: deployment decodes by status.
-    """
-
-    search: SearchFindings
-    verdicts: Mapping[str, int]
-
-    @property
-    def n(self) -> int:
-        """The number of audit problems."""
-        return len(self.search.verdicts.passing)
-
-    @property
-    def pass_at_1(self) -> Fraction:
-        """Pass@1 of the deployment decodes."""
-        return self.search.verdicts.pass_at_1
-
-    @property
-    def states(self) -> Mapping[State, int]:
-        """Audit problems in G, S and U."""
-        return self.search.verdicts.sizes
-
-    @property
-    def unstable_states(self) -> tuple[State, ...]:
-        """The states with too few problems for a stable rate."""
-        return find_unstable_states(self.states["G"], self.states["S"], self.states["U"])
-
-
-@dataclass(frozen=True, slots=True)
 class SeedFindings:
     """The results of one trained model.
 
     Attributes:
+        trained: the model.
         decomposition: its outcomes by the source's states.
-        budget: the budget of its training set.
-        problems: distinct problems in its budget's n slots.
-        verdicts: deployment decodes by status.
         trained_as: the arm whose adapter it reuses, because both have the same training set; else
             empty.
-        unverified: examples of its training set whose response did not pass.
     """
 
+    trained: TrainedArm
     decomposition: Decomposition
-    budget: Budget
-    problems: int
-    verdicts: Mapping[str, int]
     trained_as: str = ""
-    unverified: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +76,7 @@ class ConditionFindings:
     @property
     def budgets(self) -> list[Budget]:
         """The budgets of its seeds."""
-        return [seed_findings.budget for seed_findings in self.seeds.values()]
+        return [seed_findings.trained.budget for seed_findings in self.seeds.values()]
 
 
 def is_budget_matched(*conditions: ConditionFindings) -> bool:
@@ -178,36 +134,25 @@ class Contrast:
 
 
 @dataclass(frozen=True, slots=True)
-class PartFindings:
-    """An experiment's part of the report (``report.part.Part``) with its findings."""
-
-    part: Any
-    findings: Any
-
-
-@dataclass(frozen=True, slots=True)
 class Findings:
     """All results of a run.
 
     Attributes:
-        source: the source model's findings.
-        pool_states: pool problems in each state.
+        source: the source model's deployment decodes and samples of the audit: Pass@k, states,
+            majority vote.
         conditions: by name, in the recipe's order.
         contrasts: conditions in pairs, and each condition minus the source.
         lead: the main condition of the report: ``gapft``, else the first that an experiment names,
             else the recipe's first; empty without conditions.
-        parts: the experiments with their findings.
         replicates: arms that repeat the training of another condition's arm.
         other_rule: the findings under the verifier's other rule, from the same replicates; None
             where it has none, or where nothing was trained.
     """
 
-    source: SourceFindings
-    pool_states: Mapping[State, int]
+    source: SearchFindings
     conditions: Mapping[str, ConditionFindings]
     contrasts: tuple[Contrast, ...]
     lead: str
-    parts: tuple[PartFindings, ...] = ()
     replicates: tuple[Retraining, ...] = ()
     other_rule: Findings | None = None
 
@@ -264,11 +209,9 @@ def compute_findings(inputs: ReportInputs, ordered: Sequence[str] = ()) -> Findi
     names = inputs.conditions
     ordered = ordered or _order_conditions(inputs)
     lead = ordered[0] if ordered else ""
-    source = SourceFindings(
-        compute_search(inputs.audit.verdicts), count_codes(inputs.audit.deployed.statuses)
-    )
+    source = compute_search(inputs.audit.verdicts)
     if not names:
-        return Findings(source, inputs.pool_states, {}, (), lead)
+        return Findings(source, {}, (), lead)
     statistics = inputs.recipe["statistics"]
     resampled = resample(
         stack_scores(inputs, names),
@@ -281,14 +224,9 @@ def compute_findings(inputs: ReportInputs, ordered: Sequence[str] = ()) -> Findi
     }
     return Findings(
         source,
-        inputs.pool_states,
         conditions,
         _compute_contrasts(conditions, resampled, ordered),
         lead,
-        tuple(
-            PartFindings(loaded.part, loaded.part.compute(inputs, loaded.data))
-            for loaded in inputs.parts
-        ),
         compare_replicates(inputs),
         _compute_other_rule(inputs, ordered),
     )
@@ -316,12 +254,9 @@ def _compute_condition(inputs: ReportInputs, name: str, estimate: Estimate) -> C
     arms = inputs.find_arms(name)
     seeds = {
         trained.arm.seed: SeedFindings(
+            trained,
             by_state(inputs.audit.states, trained.deployed.passed),
-            trained.budget,
-            trained.problems,
-            count_codes(trained.deployed.statuses),
             inputs.training.get(trained.arm.name, {}).get("trained_as", ""),
-            trained.unverified,
         )
         for trained in arms
     }

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from gapft_harness.analysis.paired import count_changes
 from gapft_harness.recipe.conditions import find_replicates
 from gapft_harness.report.reading.audits import TrainedArm
 from gapft_harness.report.reading.inputs import ReportInputs
@@ -60,17 +59,20 @@ def _compare_arms(inputs: ReportInputs, first: TrainedArm, second: TrainedArm) -
         inputs.training.get(trained.arm.name, {}).get("adapter_sha256")
         for trained in (first, second)
     ]
-    changes = count_changes(first.deployed.passed, second.deployed.passed)
+    before = first.deployed.passed
+    after = second.deployed.passed
+    lost = int((before & ~after).sum())
+    gained = int((~before & after).sum())
     texts = zip(first.deployed.texts, second.deployed.texts, strict=True)
     return Retraining(
         condition=second.arm.condition,
         original=first.arm.condition,
         seed=second.arm.seed,
-        n=changes.n,
-        changed=changes.changed,
-        lost=changes.lost,
-        gained=changes.gained,
-        delta=changes.difference,
+        n=before.size,
+        changed=lost + gained,
+        lost=lost,
+        gained=gained,
+        delta=Fraction(gained - lost, before.size),
         reworded=sum(before != after for before, after in texts),
         same_weights=None if None in hashes else hashes[0] == hashes[1],
     )

@@ -40,25 +40,6 @@ class Answers:
     arms: Mapping[Arm, NDArray[np.int64]]
 
 
-def answers_or_why(
-    run_path: Path, task: Mapping[str, Any], tables: Mapping[Arm, str]
-) -> tuple[Answers | None, str]:
-    """Return the answers as ``read_answers`` does, or None and the reason why they are missing.
-
-    Args:
-        run_path: the run directory.
-        task: the task's facts.
-        tables: as for ``read_answers``.
-
-    Raises:
-        GapftError: the tables contain different problems.
-    """
-    try:
-        return read_answers(run_path, task, tables), ""
-    except NoAnswersError as error:
-        return None, str(error)
-
-
 def read_answers(run_path: Path, task: Mapping[str, Any], tables: Mapping[Arm, str]) -> Answers:
     """Read the recorded answers, and check that each agrees with its verdict.
 

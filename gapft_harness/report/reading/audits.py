@@ -17,16 +17,9 @@ from gapft_harness.core.records import (
     Budget,
 )
 from gapft_harness.outcomes.verdicts import Verdicts, encode_answers
-from gapft_harness.recipe.sections import Deployment
 from gapft_harness.report.reading.columns import DEPLOYED, PASS, codes, read_columns
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import require_consistent
-
-
-def find_deployment(recipe: Mapping[str, Any]) -> Deployment | None:
-    """Find the settings of a sampled deployment decode in a recipe; None: it is greedy."""
-    settings = recipe["search"].get("deployment")
-    return None if settings is None else Deployment.model_validate(settings)
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.core.records import GREEDY
-from gapft_harness.core.records import STATUSES as STATUSES
+from gapft_harness.core.records import GREEDY, STATUSES
 from gapft_harness.run_directory.tables import parse_status
 
 # Verdicts have codes in the order of ``STATUSES``.

@@ -7,17 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 from gapft_harness.core.records import Verdict
 from gapft_harness.report.reading.columns import format_gold, read_columns
 from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.parquet import read_rows
 from gapft_harness.verification.reasons import Kind, classify_reason, needs_explanation, rank_kinds
 
 #: Kinds of reason, and responses, that are shown.
 KINDS_SHOWN, RESPONSES_SHOWN = 6, 3
 
-_BATCH_ROWS = 4096
+_COLUMNS = ("problem_id", "index", "status", "reason", "text")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def _read_group(run_path: Path, where: str, names: Sequence[str]) -> Failures:
     kinds = Counter[Kind]()
     examples: dict[Kind, dict[str, FailedResponse]] = {}
     for name in names:
-        for row in _read_rows(run_path / layout.judged_table_path(name)):
+        for row in read_rows(run_path / layout.judged_table_path(name), _COLUMNS):
             verdict = Verdict(row["status"], row["reason"])
             total += 1
             if not verdict.passed:
@@ -93,15 +93,6 @@ def _read_group(run_path: Path, where: str, names: Sequence[str]) -> Failures:
     problems = run_path / layout.problems_path("pool" if where == "pool" else "audit")
     shown = tuple(_add_golds(chosen[:RESPONSES_SHOWN], problems))
     return Failures(where, total, tuple(order), shown)
-
-
-def _read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    import pyarrow.parquet as pq
-
-    names = ["problem_id", "index", "status", "reason", "text"]
-    with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(_BATCH_ROWS, columns=names):
-            yield from batch.to_pylist()
 
 
 def _add_golds(responses: Sequence[FailedResponse], problems: Path) -> Iterator[FailedResponse]:

@@ -13,19 +13,16 @@ from gapft_harness.core.records import SOURCE, Arm, State
 from gapft_harness.recipe.sections import Deployment
 from gapft_harness.report.reading.audits import (
     Audit,
-    DeploymentDecodes,
     OtherVerdicts,
     TrainedArm,
-    find_deployment,
     read_arm,
     read_audit,
 )
-from gapft_harness.report.reading.columns import PASS, STATUSES, read_columns
+from gapft_harness.report.reading.columns import read_columns
 from gapft_harness.report.reading.endings import EndingCounts, read_endings
 from gapft_harness.report.reading.episodes import EpisodeFacts, read_episodes
 from gapft_harness.report.reading.failures import Failures, read_failures
 from gapft_harness.report.reading.published import PublishedValue, measure_search
-from gapft_harness.report.reading.texts import AuditTexts
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory
 from gapft_harness.run_directory.recorded import (
@@ -37,16 +34,6 @@ from gapft_harness.run_directory.recorded import (
     read_source,
     read_training,
 )
-
-__all__ = [
-    "PASS",
-    "STATUSES",
-    "Audit",
-    "DeploymentDecodes",
-    "ReportInputs",
-    "TrainedArm",
-    "read_inputs",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +74,8 @@ class ReportInputs:
         parts: the run's experiments, each with the data it read.
         failures: reasons, where no or few responses pass.
         paper: the paper's figures in the recipe with the search's values.
-        texts: reads the texts of the audit; None: no texts are available.
+        run_path: the run directory, whose texts the page of every problem shows; None: no texts are
+            available.
         other_rule: the audit's responses under another rule; None: they were not judged.
     """
 
@@ -115,20 +103,17 @@ class ReportInputs:
     failures: tuple[Failures, ...] = ()
     other_rule: OtherVerdicts | None = None
     paper: tuple[PublishedValue, ...] = ()
-    texts: AuditTexts | None = None
+    run_path: Path | None = None
 
     @property
     def deployment(self) -> Deployment | None:
         """How the deployment decode is sampled; None: it is greedy."""
-        return find_deployment(self.recipe)
+        settings = self.recipe["search"].get("deployment")
+        return None if settings is None else Deployment.model_validate(settings)
 
     def find_arms(self, condition: str) -> tuple[TrainedArm, ...]:
         """Return a condition's arms, by ascending seed."""
         return tuple(arm for arm in self.arms if arm.arm.condition == condition)
-
-    def find_part_data(self, name: str) -> Any:
-        """Return the data that an experiment's part read; None if the run has no such part."""
-        return next((loaded.data for loaded in self.parts if loaded.part.name == name), None)
 
 
 def read_inputs(
@@ -192,7 +177,7 @@ def read_inputs(
         ),
         failures=read_failures(run_path, verdict_counts, [arm.name for arm in arms]),
         paper=tuple(item for split in SPLITS for item in measure_search(run_path, recipe, split)),
-        texts=AuditTexts(run_path),
+        run_path=run_path,
     )
 
 

@@ -89,9 +89,10 @@ def build_opening(inputs: ReportInputs, findings: Findings) -> Section:
     if inputs.deployment:
         notes.insert(0, describe_deployment(inputs.deployment))
     warnings = list(inputs.warnings)
-    if findings.source.n < STABLE_ITEMS:
+    problems = len(inputs.audit.ids)
+    if problems < STABLE_ITEMS:
         warnings.append(
-            f"{findings.source.n} audit problems, fewer than {STABLE_ITEMS}: shares are unstable"
+            f"{problems} audit problems, fewer than {STABLE_ITEMS}: shares are unstable"
         )
     text = [describe_answer(inputs, findings), *notes]
     tables = [_build_conditions(inputs, findings)]
@@ -105,13 +106,13 @@ def describe_answer(inputs: ReportInputs, findings: Findings) -> str:
     """Describe how the lead condition differs from the source, and from its first rival."""
     if not findings.conditions:
         return NOTHING_TO_TRAIN_ON
-    source = findings.source
+    before = findings.source.verdicts.pass_at_1
     lead = findings.conditions[findings.lead]
     gain = findings.find_contrast(lead.name, SOURCE)
     answer = (
         f"{condition_name(lead.name)} answers {format_value(lead.mean.pass_at_1, 'share')} of "
-        f"{source.n:,} audit problems correctly in one {name_decode(inputs.deployment)}, the "
-        f"source {format_value(source.pass_at_1, 'share')}: "
+        f"{len(inputs.audit.ids):,} audit problems correctly in one "
+        f"{name_decode(inputs.deployment)}, the source {format_value(before, 'share')}: "
         f"{format_value(gain.estimate, 'points')} points."
     )
     rival = next(_list_rivals(findings, lead), None)
@@ -139,7 +140,7 @@ def _build_conditions(inputs: ReportInputs, findings: Findings) -> Table:
         {
             "label": name_source(inputs.deployment),
             "condition": SOURCE,
-            "pass_at_1": findings.source.search.greedy,
+            "pass_at_1": findings.source.greedy,
             "printed": printed.get("audit", ""),
         }
     ]

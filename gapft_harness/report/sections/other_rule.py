@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from fractions import Fraction
 from typing import Any
 
-from gapft_harness.core.records import SOURCE
-from gapft_harness.presentation.content import Column, Section, Table, add_hidden
+import numpy as np
+
+from gapft_harness.core.records import SOURCE, STATUSES
+from gapft_harness.presentation.content import Column, Row, Section, Table, add_hidden
 from gapft_harness.report.findings.computation import Findings
-from gapft_harness.report.findings.other_rule import count_agreements
 from gapft_harness.report.names import condition_name, name_source
-from gapft_harness.report.reading.audits import OtherVerdicts
+from gapft_harness.report.reading.audits import OPENS_RIGHT, VALID, OtherVerdicts
+from gapft_harness.report.reading.columns import PASS
 from gapft_harness.report.reading.inputs import ReportInputs
 
+_UNJUDGED = (STATUSES.index("error"), STATUSES.index("timeout"))
 _TITLE = "Would another rule decide differently?"
 _NOTE = (
     "Deployment decodes of the audit, all seeds of a condition together; responses that a rule "
@@ -39,20 +42,10 @@ _ANSWER_COLUMNS = (
 
 def build_other_rule(inputs: ReportInputs, findings: Findings, rule: OtherVerdicts) -> Section:
     """Build the section: models and contrasts under both rules, or the reason for its absence."""
-    agreements = [] if rule.reason else count_agreements(inputs, rule)
-    if not agreements:
+    rows = [] if rule.reason else _list_agreements(inputs, rule)
+    if not rows:
         reason = rule.reason or "of some model, no response was judged by both rules"
         return Section(_TITLE, [f"Not available: {reason}."])
-    names = {name: condition_name(name) for name in inputs.conditions}
-    names[SOURCE] = name_source(inputs.deployment)
-    rows = [
-        {
-            "label": names[model.model],
-            **asdict(model),
-            "drift": model.disagreement - agreements[0].disagreement,
-        }
-        for model in agreements
-    ]
     columns = [*_COLUMNS, *(_ANSWER_COLUMNS if rule.answer_codes else ())]
     tables = [Table("other_rule", add_hidden(columns, rows), rows, _NOTE)]
     if findings.other_rule is not None:
@@ -71,6 +64,49 @@ def build_other_rule(inputs: ReportInputs, findings: Findings, rule: OtherVerdic
     kind = "more" if rule.permissive else "fewer"
     text = f"Run's rule: {own}. Other rule: {other}, which accepts {kind} forms of answers."
     return Section(_TITLE, [text], tables)
+
+
+def _list_agreements(inputs: ReportInputs, rule: OtherVerdicts) -> list[Row]:
+    """Count on which responses of the source, and of every condition, the two rules agree.
+
+    Returns:
+        A row for each model; none if no response of some model was judged by both rules.
+    """
+    rows: list[Row] = []
+    for model in (SOURCE, *inputs.conditions):
+        arms = inputs.find_arms(model)
+        decodes = [item.deployed for item in arms] or [inputs.audit.deployed]
+        keys = [item.arm.name for item in arms] or [SOURCE]
+        own_codes = np.concatenate([item.statuses for item in decodes])
+        other_codes = np.concatenate([rule.statuses[key] for key in keys])
+        judged = ~(np.isin(own_codes, _UNJUDGED) | np.isin(other_codes, _UNJUDGED))
+        own = own_codes[judged] == PASS
+        other = other_codes[judged] == PASS
+        if not judged.any():
+            return []
+        invalid = right = None
+        if rule.answer_codes:
+            answers = np.concatenate([rule.answer_codes[key] for key in keys])
+            invalid = int((answers != VALID).sum())
+            right = int((answers == OPENS_RIGHT).sum()) if rule.reads_openings else None
+        disagreement = Fraction(int((own != other).sum()), own.size)
+        rows.append(
+            {
+                "label": name_source(inputs.deployment) if not rows else condition_name(model),
+                "model": model,
+                "run_rule": Fraction(int(own.sum()), own.size),
+                "other_rule": Fraction(int(other.sum()), own.size),
+                "only_run_rule": int((own & ~other).sum()),
+                "only_other_rule": int((other & ~own).sum()),
+                "unjudged": int((~judged).sum()),
+                "disagreement": disagreement,
+                "invalid": invalid,
+                "invalid_share": None if invalid is None else Fraction(invalid, judged.size),
+                "invalid_opening_right": right,
+                "drift": disagreement - (rows[0]["disagreement"] if rows else disagreement),
+            }
+        )
+    return rows
 
 
 def _format_verifier(name: str, params: Mapping[str, Any]) -> str:

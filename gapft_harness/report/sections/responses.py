@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from fractions import Fraction
+
+import numpy as np
 
 from gapft_harness.core.records import (
     CONTEXT_EXCEEDED,
@@ -14,12 +16,12 @@ from gapft_harness.core.records import (
     STATUSES,
     STOP_STRING,
 )
+from gapft_harness.core.streams import derive_key
 from gapft_harness.presentation.content import Column, Row, Section, Table, add_hidden
 from gapft_harness.presentation.visible import shorten
-from gapft_harness.report.findings.cases import CHANGES, choose_cases, find_changes
 from gapft_harness.report.findings.computation import Findings
 from gapft_harness.report.names import condition_name, name_decode, name_source
-from gapft_harness.report.reading.columns import format_gold
+from gapft_harness.report.reading.columns import count_codes, format_gold
 from gapft_harness.report.reading.endings import EndingCounts
 from gapft_harness.report.reading.episodes import EpisodeCounts, EpisodeFacts
 from gapft_harness.report.reading.failures import KINDS_SHOWN
@@ -171,22 +173,39 @@ def build_cases(inputs: ReportInputs, findings: Findings) -> Section:
     lead = findings.lead
     names = [lead, *(name for name in findings.conditions if name != lead)]
     rows = [
-        {
-            "label": condition_name(name),
-            "condition": name,
-            "change": change,
-            "problem_id": str(inputs.audit.ids[case.position]),
-            "state": str(inputs.audit.states[case.position]),
-            "seeds": " ".join(map(str, case.seeds)),
-        }
+        {"label": condition_name(name), "condition": name, "change": change, **case}
         for name in names
-        for change in CHANGES
-        for case in choose_cases(inputs, name, change, LEAD_CASES if name == lead else OTHER_CASES)
+        for change in ("gained", "lost")
+        for case in _choose_cases(inputs, name, change, LEAD_CASES if name == lead else OTHER_CASES)
     ]
     return Section(
         "Problems gained and lost",
         tables=[Table("cases", add_hidden(columns, rows), rows, _CASES_NOTE)],
     )
+
+
+def _choose_cases(inputs: ReportInputs, condition: str, change: str, limit: int) -> Iterator[Row]:
+    """Choose at most ``limit`` problems that a condition gained or lost, by a fixed rule.
+
+    Those that changed under the most seeds come first; ties are ordered by a hash of the id.
+    """
+    audit = inputs.audit
+    before = audit.deployed.passed
+    after = np.array([trained.deployed.passed for trained in inputs.find_arms(condition)])
+    changed = after & ~before if change == "gained" else ~after & before
+    counts = changed.sum(axis=0)
+    ids = [str(problem_id) for problem_id in audit.ids]
+    order = sorted(
+        np.flatnonzero(counts).tolist(),
+        key=lambda p: (-counts[p], derive_key("case", ids[p]), ids[p]),
+    )
+    for position in order[:limit]:
+        seeds = np.array(inputs.seeds)[changed[:, position]].tolist()
+        yield {
+            "problem_id": ids[position],
+            "state": str(audit.states[position]),
+            "seeds": " ".join(map(str, seeds)),
+        }
 
 
 def build_problem_tables(inputs: ReportInputs) -> list[Table]:
@@ -206,17 +225,18 @@ def build_problem_tables(inputs: ReportInputs) -> list[Table]:
     ]
     items: list[Row] = [
         {
-            "condition": changed.trained.arm.condition,
-            "seed": changed.trained.arm.seed,
-            "problem_id": str(audit.ids[changed.position]),
-            "state": str(audit.states[changed.position]),
-            "change": changed.change,
-            "verdict_before": STATUSES[int(before.statuses[changed.position])],
-            "verdict_after": STATUSES[int(changed.trained.deployed.statuses[changed.position])],
-            "before": before.texts[changed.position],
-            "after": changed.trained.deployed.texts[changed.position],
+            "condition": trained.arm.condition,
+            "seed": trained.arm.seed,
+            "problem_id": str(audit.ids[position]),
+            "state": str(audit.states[position]),
+            "change": "lost" if before.passed[position] else "gained",
+            "verdict_before": STATUSES[int(before.statuses[position])],
+            "verdict_after": STATUSES[int(trained.deployed.statuses[position])],
+            "before": before.texts[position],
+            "after": trained.deployed.texts[position],
         }
-        for changed in find_changes(inputs)
+        for trained in inputs.arms
+        for position in np.flatnonzero(before.passed != trained.deployed.passed)
     ]
     keys = [  # also without any change
         *("condition", "seed", "problem_id", "state", "change"),
@@ -228,7 +248,7 @@ def build_problem_tables(inputs: ReportInputs) -> list[Table]:
     ]
 
 
-def build_verdicts(inputs: ReportInputs, findings: Findings) -> Section:
+def build_verdicts(inputs: ReportInputs) -> Section:
     """Build the section on verdicts and on how responses ended."""
     columns = [
         Column("responses", "responses"),
@@ -236,7 +256,7 @@ def build_verdicts(inputs: ReportInputs, findings: Findings) -> Section:
     ]
     rows = [
         {"responses": name, **{status: counts.get(status, 0) for status in STATUSES}}
-        for name, counts in _list_verdicts(inputs, findings).items()
+        for name, counts in _list_verdicts(inputs).items()
     ]
     tables = [Table("verdicts", columns, rows, _VERDICTS_NOTE, "Verdicts")]
     if inputs.endings:
@@ -244,15 +264,15 @@ def build_verdicts(inputs: ReportInputs, findings: Findings) -> Section:
     return Section("Verdicts and endings", tables=tables)
 
 
-def _list_verdicts(inputs: ReportInputs, findings: Findings) -> dict[str, Mapping[str, int]]:
+def _list_verdicts(inputs: ReportInputs) -> dict[str, Mapping[str, int]]:
     """List responses by status: of each model on the audit, of experiments, and of splits."""
     source = name_source(inputs.deployment)
-    counts = {f"audit, {source}": findings.source.verdicts}
-    for name, condition in findings.conditions.items():
-        counts[f"audit, {condition_name(name)}"] = {
-            status: sum(seed.verdicts[status] for seed in condition.seeds.values())
-            for status in STATUSES
-        }
+    counts: dict[str, Mapping[str, int]] = {
+        f"audit, {source}": count_codes(inputs.audit.deployed.statuses)
+    }
+    for name in inputs.conditions:
+        codes = [trained.deployed.statuses for trained in inputs.find_arms(name)]
+        counts[f"audit, {condition_name(name)}"] = count_codes(np.concatenate(codes))
     for loaded in inputs.parts:
         counts |= loaded.part.verdicts(inputs, loaded.data)
     for split in ("pool", "audit"):

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from gapft_harness.analysis.decomposition import STABLE_ITEMS, Decomposition
+from gapft_harness.analysis.decomposition import (
+    STABLE_ITEMS,
+    Decomposition,
+    find_unstable_states,
+)
 from gapft_harness.analysis.estimate import Estimate, estimate_share
 from gapft_harness.analysis.pass_at_k import list_reported_k
 from gapft_harness.core.records import State
@@ -52,7 +56,7 @@ _RECOVERED_NOTE = (
 
 def build_decomposition(findings: Findings) -> Section:
     """Build the section on the parts of the change by state."""
-    unstable = findings.source.unstable_states
+    unstable = find_unstable_states(*findings.source.verdicts.sizes.values())
     rates = [
         Column(key, f"{title} {UNSTABLE}" if state in unstable else title, "share")
         for state, (key, title) in _RATES.items()
@@ -110,7 +114,7 @@ def _draw_flows(findings: Findings) -> Figure:
 
 def build_reach(inputs: ReportInputs, findings: Findings) -> Section:
     """Build the section on what search reaches: Pass@k, states, and training problems by K."""
-    search = findings.source.search
+    search = findings.source
     rates = [dict(row) for row in search.list_rates()]
     rates[0]["label"] = name_decode(inputs.deployment)
     shown = [row for row in rates if row["k"] in (0, *list_reported_k(inputs.k))]
@@ -122,7 +126,7 @@ def build_reach(inputs: ReportInputs, findings: Findings) -> Section:
     tables = [
         Table("", columns, shown, _CURVE_NOTE),
         Table("curve", add_hidden((), rates), rates),
-        _build_states(findings),
+        _build_states({"pool": inputs.pool_states, "audit": search.verdicts.sizes}),
     ]
     if inputs.pool_recovered:
         rows = [{"K": k, "problems": n} for k, n in enumerate(inputs.pool_recovered, start=1)]
@@ -135,7 +139,7 @@ def build_reach(inputs: ReportInputs, findings: Findings) -> Section:
 
 
 def _draw_curve(inputs: ReportInputs, findings: Findings) -> Figure:
-    search = findings.source.search
+    search = findings.source
     levels: dict[str, Estimate] = {name_source(inputs.deployment): search.greedy}
     for name, condition in findings.distinct.items():
         levels[condition_name(name)] = condition.estimate
@@ -155,8 +159,7 @@ def _draw_curve(inputs: ReportInputs, findings: Findings) -> Figure:
     )
 
 
-def _build_states(findings: Findings) -> Table:
-    splits = {"pool": findings.pool_states, "audit": findings.source.states}
+def _build_states(splits: Mapping[str, Mapping[State, int]]) -> Table:
     rows = [row for split, sizes in splits.items() for row in _list_states(split, sizes)]
     columns = [
         Column("split", "split"),

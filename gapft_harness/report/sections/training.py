@@ -12,6 +12,7 @@ from gapft_harness.report.findings.computation import (
     SeedFindings,
     is_budget_matched,
 )
+from gapft_harness.report.reading.columns import count_codes
 from gapft_harness.report.sections.states import list_rates
 
 _BUDGET_NOTE = (
@@ -92,7 +93,8 @@ def _build_budget(condition: ConditionFindings, group: str | None) -> Row:
 
 def _build_seed(condition: ConditionFindings, seed: int, model: SeedFindings) -> Row:
     parts = model.decomposition
-    budget = asdict(model.budget)
+    trained = model.trained
+    budget = asdict(trained.budget)
     return {
         "label": condition.label,
         "condition": condition.name,
@@ -101,10 +103,10 @@ def _build_seed(condition: ConditionFindings, seed: int, model: SeedFindings) ->
         "correct": parts.correct,
         **asdict(parts),
         **list_rates(parts),
-        **model.verdicts,
+        **count_codes(trained.deployed.statuses),
         "slots": budget.pop("n"),
-        "problems": model.problems,
+        "problems": trained.problems,
         **budget,
-        "unverified": model.unverified,
+        "unverified": trained.unverified,
         "trained_as": model.trained_as,
     }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
+from gapft_harness.core.errors import UserError
 from gapft_harness.engine.step import Step
 from gapft_harness.recipe.messages import build_recipe_error
 from gapft_harness.recipe.recipe import Recipe
@@ -49,13 +50,26 @@ class Experiment:
             return None
         model = self.section or RecipeSection
         try:
-            return model.model_validate(content)
+            settings = model.model_validate(content)
         except ValidationError as error:
             prefix = ("experiments", self.name)
             source = f"recipe {recipe.name}"
             raise build_recipe_error(
                 error, content, model, source, options or {}, prefix
             ) from error
+        self.check(recipe, settings)
+        return settings
+
+    def check(self, recipe: Recipe, settings: Any) -> None:
+        """Refuse a recipe that does not fit the validated settings.
+
+        Raises:
+            UserError: the experiment is impossible with this recipe; see ``recipe_error``.
+        """
+
+    def recipe_error(self, recipe: Recipe, message: str) -> UserError:
+        """Build the error of a recipe with which the experiment is impossible."""
+        return UserError(f"recipe {recipe.name}: key 'experiments.{self.name}': {message}")
 
     def conditions(self, recipe: Recipe) -> Sequence[str]:
         """Return the conditions that it compares; a report without one of them leaves it out."""

@@ -11,8 +11,8 @@ from typing import Any
 from gapft_harness import api
 from gapft_harness.api import layout
 from gapft_harness.core.records import SOURCE
+from gapft_harness.experiments.controls.control import Control
 from gapft_harness.run_directory.tables import read_problems
-from gapft_harness.stages.experiment.comparable import require_same_settings
 
 _NOTE = (
     "Problems: distinct problems; exposures: of each. New: problems that GapFT's set does not "
@@ -146,7 +146,7 @@ def read_strata(
     }
 
 
-class MatchedDiversity(api.Experiment):
+class MatchedDiversity(Control):
     """Compares selections that match GapFT's in strata and tokens (Tables 3 and 6).
 
     All conditions have the same n. Their strata have as many problems as GapFT's, to one problem,
@@ -156,67 +156,44 @@ class MatchedDiversity(api.Experiment):
     """
 
     name = "matched_diversity"
+    requirement = (
+        "a condition of the selector gapft and one or more of matched_strata, such as gapft: {} "
+        "and solved: {selector: matched_strata, params: {states: G, by: [subject, level]}}"
+    )
+
+    def find_conditions(self, conditions: Mapping[str, api.Condition]) -> Sequence[str]:
+        """Return the compared conditions, GapFT first."""
+        compared = find_compared(conditions)
+        return compared.names if compared else ()
+
+    def check(self, recipe: api.Recipe, settings: Any) -> None:
+        """Require, beyond ``Control.check``, equal fields of strata and a tolerance of tokens."""
+        super().check(recipe, settings)
+        others = self.conditions(recipe)[1:]
+        fields = {name: recipe.conditions[name].params.get("by", []) for name in others}
+        if len({*map(str, fields.values())}) > 1:
+            field_texts = ", ".join(f"{name} {value}" for name, value in fields.items())
+            raise self.recipe_error(
+                recipe,
+                f"expected the same fields in by in all compared conditions, found {field_texts}",
+            )
+        if recipe.budget.token_tolerance is None:
+            raise self.recipe_error(
+                recipe,
+                "needs budget.token_tolerance, the largest difference in supervised tokens between "
+                "conditions; the paper uses 0.02",
+            )
+
+    def faults(self, view: api.View) -> Iterator[str]:
+        """Report training sets whose strata differ from GapFT's by more than one problem."""
+        compared = find_compared(view.recipe.conditions)
+        if compared and view.arms():
+            for arm, strata in read_strata(view.run.path, compared, view.arms()).items():
+                yield from strata.faults(arm.name)
 
     def part(self) -> DiversityPart:
         """Return the part of the report."""
         return DiversityPart()
-
-    def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
-        """See ``Experiment.settings``.
-
-        Raises:
-            UserError: the recipe has too few such conditions, they differ in n or in the fields of
-                strata, or ``budget.token_tolerance`` is not set.
-        """
-        settings = super().settings(recipe, options)
-        if settings is None:
-            return None
-        where = f"recipe {recipe.name}: key 'experiments.{self.name}':"
-        comparison = find_compared(recipe.conditions)
-        if comparison is None:
-            raise api.UserError(
-                f"{where} needs a condition of the selector gapft and one or more of "
-                "matched_strata, such as gapft: {} and solved: {selector: matched_strata, params: "
-                f"{{states: G, by: [subject, level]}}}}; found: {', '.join(recipe.conditions)}"
-            )
-        names = comparison.names
-        fields = {name: recipe.conditions[name].params.get("by", []) for name in names[1:]}
-        for quantity, values in (
-            ("n", {name: recipe.find_slots(name) for name in names}),
-            ("fields in by", fields),
-        ):
-            if len({*map(str, values.values())}) > 1:
-                value_texts = ", ".join(f"{name} {value}" for name, value in values.items())
-                raise api.UserError(
-                    f"{where} expected the same {quantity} in all compared conditions, found "
-                    f"{value_texts}"
-                )
-        if recipe.budget.token_tolerance is None:
-            raise api.UserError(
-                f"{where} needs budget.token_tolerance, the largest difference in supervised "
-                "tokens between conditions; the paper uses 0.02"
-            )
-        require_same_settings(recipe, self.name, names)
-        return settings
-
-    def conditions(self, recipe: api.Recipe) -> Sequence[str]:
-        """Return the compared conditions, GapFT first."""
-        return self._find_compared(recipe).names
-
-    def faults(self, view: api.View) -> Iterator[str]:
-        """Report training sets whose strata differ from GapFT's by more than one problem."""
-        if view.arms():
-            strata_by_arm = read_strata(
-                view.run.path, self._find_compared(view.recipe), view.arms()
-            )
-            for arm, strata in strata_by_arm.items():
-                yield from strata.faults(arm.name)
-
-    @staticmethod
-    def _find_compared(recipe: api.Recipe) -> ComparedConditions:
-        comparison = find_compared(recipe.conditions)
-        assert comparison is not None, "a recipe whose settings were checked"
-        return comparison
 
 
 class DiversityPart(api.Part):
@@ -233,15 +210,11 @@ class DiversityPart(api.Part):
             return None
         return Matching(comparison, read_strata(run.path, comparison, arms))
 
-    def compute(self, inputs: api.ReportInputs, read: Matching) -> Matching:
-        """Return what was read; other figures are part of every report."""
-        return read
-
     def tables(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: Matching
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, read: Matching
     ) -> Iterator[api.Table]:
         """Return the conditions, and the differences in tokens."""
-        compared = part_findings.compared
+        compared = read.compared
         references = [SOURCE, compared.names[0], *filter(None, [compared.uniform])]
         columns = [
             api.Column("condition", "condition"),
@@ -254,10 +227,7 @@ class DiversityPart(api.Part):
             api.Column("pass_at_1", "Pass@1", "share"),
             *(api.Column(f"minus_{other}", f"minus {other}", "points") for other in references),
         ]
-        rows = [
-            _describe_condition(name, findings, part_findings, references)
-            for name in compared.names
-        ]
+        rows = [_describe_condition(name, findings, read, references) for name in compared.names]
         yield api.Table(self.name, columns, rows, _NOTE)
         columns = [
             api.Column("tokens", "tokens"),
@@ -284,7 +254,7 @@ def _describe_condition(
 ) -> api.Row:
     """Build the row of a condition: its training sets, its Pass@1 minus that of the references."""
     condition = findings.conditions[name]
-    first = next(iter(condition.seeds.values()))
+    first = next(iter(condition.seeds.values())).trained
     tokens = [budget.supervised_tokens for budget in condition.budgets]
     strata = [strata for arm, strata in matching.strata.items() if arm.condition == name]
     differences = [max(entry.differences.values()) for entry in strata]
@@ -316,11 +286,5 @@ def _find_largest_share(findings: api.ReportFindings, names: Sequence[str], fiel
     by_seed: dict[int, list[int]] = {}
     for name in names:
         for seed, seed_findings in findings.conditions[name].seeds.items():
-            by_seed.setdefault(seed, []).append(getattr(seed_findings.budget, field))
+            by_seed.setdefault(seed, []).append(getattr(seed_findings.trained.budget, field))
     return max((max(tokens) - min(tokens)) / max(tokens) for tokens in by_seed.values())
-
-
-@api.hookimpl
-def register_experiments(register):  # type: ignore[no-untyped-def]
-    """Register the experiment."""
-    register("matched_diversity", MatchedDiversity)
