@@ -8,9 +8,11 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.core.text import read_lines
 
 #: Values nested deeper cannot be written and read everywhere: Python's json module is recursive.
 MAX_DEPTH = 400
@@ -194,3 +196,18 @@ def require_object(value: Any, place: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UserError(f"{place}: found {type(value).__name__}, expected a JSON object")
     return value
+
+
+def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any], str]]:
+    """Yield (line from 1, object, place) of JSON lines, plain or gzipped, one in memory at a time.
+
+    Raises:
+        UserError: the file cannot be read, is empty, or a line is not a JSON object.
+    """
+    number = 0
+    for number, text in read_lines(path):
+        if text.strip():
+            place = f"{path}, line {number}"
+            yield number, parse_object(text, place), place
+    if not number:
+        raise UserError(f"{path}: is empty; expected one JSON object per line")

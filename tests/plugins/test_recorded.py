@@ -120,7 +120,7 @@ def test_rejects_id_and_prompt_for_same_response(write_records, model):
     ],
 )
 def test_reports_file_and_line_of_malformed_record(write_records, model, line, message):
-    with pytest.raises(UserError, match=rf"responses\.jsonl:2: .*{message}"):
+    with pytest.raises(UserError, match=rf"responses\.jsonl, line 2: .*{message}"):
         recorded(build_settings(write_records(RECORDS[0], line), model), None)
 
 
