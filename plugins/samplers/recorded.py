@@ -26,7 +26,6 @@ from gapft_harness.api import (
     Generation,
     Register,
     Request,
-    Sampler,
     SamplerSettings,
     UserError,
     hookimpl,
@@ -38,6 +37,7 @@ from gapft_harness.core.records import FINISH_REASONS
 from gapft_harness.core.text import replace_surrogates
 from gapft_harness.core.validation import describe_fault
 from gapft_harness.hooks.protocols import ReportGeneration
+from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, has_chat_template
 
 
 class Record(BaseModel):
@@ -101,9 +101,10 @@ class Record(BaseModel):
 
 
 class RecordedSampler:
-    """Answers from a file, with the same response for every seed and decoding.
+    """Replays the JSONL file named by model.args.responses.
 
-    Prompts and responses are tokenized by the tokenizer of ``model_args.pretrained``.
+    The response is the same for every seed and decoding. Prompts and responses are tokenized by the
+    tokenizer of ``model_args.pretrained``.
     """
 
     def __init__(self, settings: SamplerSettings, adapter: Adapter | None) -> None:
@@ -113,8 +114,6 @@ class RecordedSampler:
             UserError: ``model_args`` lacks ``responses``, the file is missing, empty, malformed or
                 repeats a response, or there is no tokenizer.
         """
-        from gapft_harness.api import Retokenizer
-
         responses_path = settings.model_args.get("responses")
         if not isinstance(responses_path, str):
             raise UserError(
@@ -244,20 +243,8 @@ def register_samplers(register: Register) -> None:
     """Register ``recorded``."""
     register(
         "recorded",
-        recorded,
+        RecordedSampler,
         generates=False,
         start_tokens=True,
-        chat_template=has_chat_template_of_model,
+        chat_template=has_chat_template,
     )
-
-
-def has_chat_template_of_model(settings: SamplerSettings) -> bool:
-    """Return whether the tokenizer that computes the ids has a chat template."""
-    from gapft_harness.lm_eval_bridge.samplers.retokenizer import has_chat_template
-
-    return has_chat_template(settings)
-
-
-def recorded(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
-    """Create a sampler that replays the JSONL file named by model.args.responses."""
-    return RecordedSampler(settings, adapter)
