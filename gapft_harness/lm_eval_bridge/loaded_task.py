@@ -253,14 +253,13 @@ class LoadedTask:
             return [*self._problems[label]]
         task = self._task
         if isinstance(task, GapTask):
-            loaded = task.split(split)
-            documents = loaded.documents
-            notes = list(loaded.dropped)
-            if loaded.unpublished:
+            documents = task.split(split)
+            notes = list(documents.dropped)
+            if documents.unpublished:
                 self.warnings.append(
-                    f"{self.name} {label}: counts {loaded.unpublished}; these are not the paper's "
-                    "data, so the run's figures cannot be compared with the paper's; docs/tasks.md "
-                    "lists the files to use"
+                    f"{self.name} {label}: counts {documents.unpublished}; these are not the "
+                    "paper's data, so the run's figures cannot be compared with the paper's; "
+                    "docs/tasks.md lists the files to use"
                 )
             ids = task.ids(documents)
         else:

@@ -59,7 +59,7 @@ def test_excludes_or_keeps_flagged_problems(data):
     splits = livecodebench.load("local", exclude="bad_tests", exclude_ids=["3"])
     flags = {d["question_id"]: d["erratum"] for d in (*splits["pool"], *splits["audit"])}
     assert flags == {"abc002_a": None, "abc326_d": "several_answers", "abc004_a": None, "5": None}
-    assert "LiveCodeBench pool: 1 problems dropped (exclude_ids)" in splits.read("pool").dropped
+    assert "LiveCodeBench pool: 1 problems dropped (exclude_ids)" in splits["pool"].dropped
 
 
 def test_finds_errata_by_id_or_title():

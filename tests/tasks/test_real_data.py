@@ -16,7 +16,7 @@ def test_logiqa_matches_paper_counts():
     for name in ("train", "test"):
         find_real_file(f"logiqa2/{name}.txt")
     splits = logiqa.load(revision="the local files")
-    assert [splits.read(name).unpublished for name in ("pool", "audit", "test")] == [""] * 3
+    assert [splits[name].unpublished for name in ("pool", "audit", "test")] == [""] * 3
 
 
 def test_real_validation_file_has_unique_ids(tmp_path, monkeypatch):

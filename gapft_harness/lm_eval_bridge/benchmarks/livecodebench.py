@@ -22,7 +22,7 @@ from types import MappingProxyType
 
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.json_values import parse_object
-from gapft_harness.lm_eval_bridge.benchmarks.splits import DATA_DIR, Source, SplitData, Splits
+from gapft_harness.lm_eval_bridge.benchmarks.splits import DATA_DIR, Source, Splits
 from gapft_harness.lm_eval_bridge.task_file.documents import (
     Document,
     Documents,
@@ -123,7 +123,7 @@ def load(
 
 def _read_split(
     name: str, *, revision: str, first_day: date, reasons: Mapping[str, str]
-) -> SplitData:
+) -> Documents:
     """Read one split in one pass over all files.
 
     Args:
@@ -166,7 +166,7 @@ def _read_split(
             f"{SOURCE.benchmark}: the {name} is empty: audit_from is {first_day}, and the "
             "files have no contest on that side of the day; change audit_from or add files"
         )
-    return SplitData(documents, tuple(sentences))
+    return documents.with_notes(sentences)
 
 
 def _stream_records(revision: str) -> Iterator[tuple[Document, str]]:

@@ -24,12 +24,25 @@ Document = dict[str, Any]
 
 
 class Documents(Sequence[Document]):
-    """A split's records with the place of each; used where lm-eval expects a dataset."""
+    """A split's records with the place of each; used where lm-eval expects a dataset.
 
-    def __init__(self, records: Sequence[Document], places: Sequence[str]) -> None:
+    Attributes:
+        dropped: notes with counts of dropped records.
+        unpublished: the count that differs from the paper's; empty if it does not.
+    """
+
+    def __init__(
+        self,
+        records: Sequence[Document],
+        places: Sequence[str],
+        dropped: Sequence[str] = (),
+        unpublished: str = "",
+    ) -> None:
         """Pair records with their places, such as ``train.jsonl, line 7``."""
         self._records = list(records)
         self._places = list(places)
+        self.dropped = tuple(dropped)
+        self.unpublished = unpublished
 
     def __len__(self) -> int:
         """Return the number of records."""
@@ -69,6 +82,28 @@ class Documents(Sequence[Document]):
 
     #: The name of this method in the library ``datasets``.
     filter = where
+
+    def keep(
+        self, accept: Callable[[Document], bool], split: str, records: str, reason: str
+    ) -> Documents:
+        """Return the records that a function accepts, with a note on the others.
+
+        Args:
+            accept: the function.
+            split: the split's name for the note, such as ``MATH pool``.
+            records: what the records are, such as ``problems of train``.
+            reason: why the others are dropped.
+        """
+        rest = self.where(accept)
+        note = (
+            f"{split}: {len(self) - len(rest)} of {len(self)} {records} dropped ({reason}); "
+            f"{len(rest)} kept"
+        )
+        return rest.with_notes((*self.dropped, note))
+
+    def with_notes(self, dropped: Sequence[str], unpublished: str = "") -> Documents:
+        """Return the same records with these notes."""
+        return Documents(self._records, self._places, dropped, unpublished)
 
     def map(self, change: Callable[[Document], Document]) -> Documents:
         """Return all records after ``change``, with the same places."""
