@@ -16,10 +16,16 @@ import time
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.processes import Closing, WorkerProcess, build_thread_environment, end_all
+
+#: Numbers that users may set for a pool.
+Seconds = Annotated[float, Field(strict=True, gt=0)]
+Count = Annotated[int, Field(strict=True, gt=0)]
 
 #: Seconds for a worker to import the function and call ``setup``.
 _START_TIMEOUT_S = 120.0
