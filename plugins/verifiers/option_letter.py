@@ -23,10 +23,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from gapft_harness.api import Gold, Register, UserError, Verdict, hookimpl
-from gapft_harness.core.errors import did_you_mean
+from gapft_harness.api import Gold, Register, Verdict, hookimpl
 from gapft_harness.plugins.verifiers.statements import Statement, find_first_statement
 
 _WHOLE = re.compile(r"([A-Z])[.)]?|\(([A-Z])\)")
@@ -60,21 +59,16 @@ class OptionLetter:
 
     Args:
         rule: ``whole_response``, ``first_explicit`` or ``permissive``.
-
-    Raises:
-        UserError: the rule is unknown.
     """
 
-    def __init__(self, rule: str = "whole_response") -> None:
-        rules = {
+    def __init__(
+        self, rule: Literal["whole_response", "first_explicit", "permissive"] = "whole_response"
+    ) -> None:
+        rules: Mapping[str, Rule] = {
             "whole_response": read_whole_response,
             "first_explicit": read_first_explicit,
             "permissive": read_permissive,
         }
-        if rule not in rules:
-            raise UserError(
-                f"option_letter: unknown rule {rule!r}; {did_you_mean(str(rule), rules)}"
-            )
         self.rule = rule
         self._read = rules[rule]
 
