@@ -384,7 +384,7 @@ def _find_value_faults(function: Callable[..., Any], arguments: Mapping[str, Any
             continue
         try:
             TypeAdapter(parameters[name].annotation).validate_python(value)
-        except PydanticUserError:  # not a type of data
+        except (PydanticUserError, NameError):  # not a type of data
             continue
         except ValidationError as error:
             fault = error.errors()[0]
