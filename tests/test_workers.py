@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gapft_harness.core.errors import GapftError
-from gapft_harness.verification.pool import BATCH, Outcome, WorkerPool
+from gapft_harness.verification.pool import Outcome, WorkerPool
 from gapft_harness.verification.pool_child import ORPHAN_SECONDS
 
 
@@ -33,7 +33,7 @@ def is_alive(pid):
 
 def test_outcomes_keep_item_order():
     with WorkerPool("worker_functions:square", workers=2) as pool:
-        items = list(range(10 * BATCH))
+        items = list(range(100))
         assert pool.map(items) == [Outcome("done", i * i) for i in items]
         assert pool.map([]) == []
         assert pool.map([3]) == [Outcome("done", 9)]
@@ -41,17 +41,17 @@ def test_outcomes_keep_item_order():
 
 @pytest.mark.parametrize("item", ["hang in C", "sleep", "swallow"])
 def test_hanging_item_times_out_alone(pool, item):
-    items = [*range(5), item, *range(5, 3 * BATCH)]
+    items = [*range(5), item, *range(5, 30)]
     outcomes = pool.map(items)
     assert outcomes.pop(5) == Outcome("timeout", reason="no result within 1 s")
-    assert outcomes == [Outcome("done", i) for i in range(3 * BATCH)]
+    assert outcomes == [Outcome("done", i) for i in range(30)]
 
 
 def test_item_that_kills_workers_twice_fails(pool):
-    items = ["die", *range(BATCH), "die loudly"]
+    items = ["die", *range(16), "die loudly"]
     first, *middle, last = pool.map(items)
     assert first == Outcome("died", reason="its worker died twice (exit status 3)")
-    assert middle == [Outcome("done", i) for i in range(BATCH)]
+    assert middle == [Outcome("done", i) for i in range(16)]
     assert last == Outcome("died", reason="its worker died twice (signal SIGABRT: out of luck)")
 
 

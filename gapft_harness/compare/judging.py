@@ -45,11 +45,6 @@ class JudgedLog(Log):
     verdicts: Sequence[int] = ()
     reasons: Sequence[str] = field(default=(), repr=False)
 
-    @property
-    def has_independent_lines(self) -> bool:
-        """False: the verdicts are in the order of all lines."""
-        return False
-
     def read_samples(self) -> Iterator[Sample]:
         """Yield the judged responses."""
         score = name_score(self.verifier, self.filter or "none")

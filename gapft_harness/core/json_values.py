@@ -7,10 +7,11 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.core.text import read_lines
 
 #: Values nested deeper cannot be written and read everywhere: Python's json module is recursive.
 MAX_DEPTH = 400
@@ -21,17 +22,12 @@ _MAX_INTEGER_BITS = 14_284
 _LONGEST_SHOWN = 60
 
 
-def find_json_fault(
-    value: Any, *, finite: bool = False, max_depth: int = MAX_DEPTH, long_integers: bool = False
-) -> str:
+def find_json_fault(value: Any, *, finite: bool = False) -> str:
     """Find the first reason why a value is not JSON that any reader can write, read and compare.
 
     Args:
         value: any Python value.
         finite: refuse NaN and infinities too, which only Python's json module accepts.
-        max_depth: the deepest nesting allowed.
-        long_integers: allow integers of any length, also as the ``Decimal`` that a reader uses for
-            integers beyond Python's limit.
 
     Returns:
         The fault as a predicate (``holds …``) that follows the value's name, or ``""``.
@@ -41,14 +37,12 @@ def find_json_fault(
     while open_values:
         for item in open_values[-1]:
             if isinstance(item, dict | list | tuple):
-                if len(open_values) > max_depth:
-                    return f"is nested more than {max_depth} times"
+                if len(open_values) > MAX_DEPTH:
+                    return f"is nested more than {MAX_DEPTH} times"
                 if isinstance(item, dict) and (fault := _find_key_fault(item)):
                     return fault
                 open_values.append(iter(item.values() if isinstance(item, dict) else item))
                 break
-            if long_integers and isinstance(item, int | Decimal):
-                continue
             if fault := _find_leaf_fault(item, finite):
                 return fault
         else:
@@ -194,3 +188,18 @@ def require_object(value: Any, place: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UserError(f"{place}: found {type(value).__name__}, expected a JSON object")
     return value
+
+
+def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any], str]]:
+    """Yield (line from 1, object, place) of JSON lines, plain or gzipped, one in memory at a time.
+
+    Raises:
+        UserError: the file cannot be read, is empty, or a line is not a JSON object.
+    """
+    number = 0
+    for number, text in read_lines(path):
+        if text.strip():
+            place = f"{path}, line {number}"
+            yield number, parse_object(text, place), place
+    if not number:
+        raise UserError(f"{path}: is empty; expected one JSON object per line")

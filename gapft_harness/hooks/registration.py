@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
 from gapft_harness.core.errors import GapftError, PluginError, did_you_mean
 from gapft_harness.core.records import Gold, Problem
@@ -356,6 +356,8 @@ def find_setting_fault(
 ) -> str:
     """Describe why a call ``function(..., **arguments)`` is impossible; ``""`` if it is possible.
 
+    A value must be of the type that its parameter is annotated with.
+
     Args:
         function: the function to call.
         arguments: the keywords and their values.
@@ -368,4 +370,22 @@ def find_setting_fault(
         names = [*signature.parameters][positional_count:]
         unknown_name = next((name for name in arguments if name not in names), "")
         return f"{error}; {did_you_mean(unknown_name, names)}"
-    return ""
+    return next(_find_value_faults(function, arguments), "")
+
+
+def _find_value_faults(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Iterator[str]:
+    """Describe each argument whose value is not of its parameter's annotated type."""
+    try:
+        parameters = inspect.signature(function, eval_str=True).parameters
+    except Exception:  # an annotation that only type checkers understand
+        return
+    for name, value in arguments.items():
+        if name not in parameters or parameters[name].annotation is inspect.Parameter.empty:
+            continue
+        try:
+            TypeAdapter(parameters[name].annotation).validate_python(value)
+        except (PydanticUserError, NameError):  # not a type of data
+            continue
+        except ValidationError as error:
+            fault = error.errors()[0]
+            yield describe_fault(fault, (name, *fault["loc"]))

@@ -85,7 +85,7 @@ def find_examples(task: Any) -> Documents:
             f"{describe_task(config)}: few-shot examples need the key fewshot_split or "
             "training_split (the split to draw them from); add one, or set num_fewshot to 0"
         )
-    documents: Documents = task.split(split).documents
+    documents: Documents = task.split(split)
     return documents
 
 

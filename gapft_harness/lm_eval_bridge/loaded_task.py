@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -120,62 +120,39 @@ class LoadedTask:
         """Return the resolved YAML of the task as JSON values; a function becomes its name."""
         return resolve_task_config(self._task)
 
-    def read(self, split: str) -> list[Problem]:
+    def read(self, label: str) -> list[Problem]:
         """Read the split ``pool``, ``audit`` or ``calibration``.
 
-        Raises:
-            UserError: as the method that reads it.
-        """
-        readers = {
-            "pool": self.read_pool,
-            "audit": self.read_audit,
-            "calibration": self.read_validation,
-        }
-        return readers[split]()
-
-    def read_pool(self) -> list[Problem]:
-        """Read the training split: the pool that is searched.
+        The pool is the training split; the audit is the test split, or the validation split if
+        there is no test split; the calibration problems are the validation split beside a test
+        split.
 
         Raises:
-            UserError: the task has no training split, or its data are missing or malformed.
+            UserError: the task has no such split, or its data are missing or malformed.
         """
-        if not self._task.has_training_docs():
-            raise UserError(
-                f"{describe_task(self._task.config)}: the key training_split is missing, so there "
-                "is no pool to search; add it with the split to learn from, or choose another task"
-            )
-        return self._read_problems(
-            "pool", self._task.config.training_split, self._task.training_docs
-        )
+        if label not in self._problems:
+            self._problems[label] = self._read_problems(label, *self._find_split(label))
+        return [*self._problems[label]]
 
-    def read_audit(self) -> list[Problem]:
-        """Read the audit split: the test split, or the validation split if there is no test split.
-
-        Raises:
-            UserError: its data are missing or malformed.
-        """
+    def _find_split(self, label: str) -> tuple[str, Callable[[], Any]]:
+        """Find the task's own name of a split, and the method of lm-eval that returns its rows."""
         task = self._task
-        if task.has_test_docs():
-            return self._read_problems("audit", task.config.test_split, task.test_docs)
-        return self._read_problems("audit", task.config.validation_split, task.validation_docs)
-
-    def read_validation(self) -> list[Problem]:
-        """Read the validation split as the calibration problems.
-
-        Raises:
-            UserError: the task has no validation split, or uses it as the audit, or its data are
-                missing or malformed.
-        """
-        task = self._task
-        if not (task.has_validation_docs() and task.has_test_docs()):
+        if label == "pool":
+            if not task.has_training_docs():
+                raise UserError(
+                    f"{self.location}: the key training_split is missing, so there is no pool to "
+                    "search; add it with the split to learn from, or choose another task"
+                )
+            return task.config.training_split, task.training_docs
+        if label == "calibration" and not (task.has_validation_docs() and task.has_test_docs()):
             raise UserError(
-                f"{describe_task(task.config)}: expected both keys test_split (the audit) and "
+                f"{self.location}: expected both keys test_split (the audit) and "
                 "validation_split; add them to the task, or set experiments.scaling.calibration to "
                 "a number of problems to take from the training split"
             )
-        return self._read_problems(
-            "calibration", task.config.validation_split, task.validation_docs
-        )
+        if label == "audit" and task.has_test_docs():
+            return task.config.test_split, task.test_docs
+        return task.config.validation_split, task.validation_docs
 
     @property
     def has_answer_prefix(self) -> bool:
@@ -241,26 +218,23 @@ class LoadedTask:
             config.generation_kwargs or {}, search or Search(), describe_task(config)
         )
 
-    def _read_problems(self, label: str, split: str, read: Any) -> list[Problem]:
-        """Return the problems of a split; read and render them at the first call.
+    def _read_problems(self, label: str, split: str, read: Callable[[], Any]) -> list[Problem]:
+        """Read and render the problems of a split.
 
         Args:
             label: ``pool``, ``audit`` or ``calibration``.
             split: the task's name of the split.
             read: the method of lm-eval's task that returns its rows.
         """
-        if label in self._problems:
-            return [*self._problems[label]]
         task = self._task
         if isinstance(task, GapTask):
-            loaded = task.split(split)
-            documents = loaded.documents
-            notes = list(loaded.dropped)
-            if loaded.unpublished:
+            documents = task.split(split)
+            notes = list(documents.dropped)
+            if documents.unpublished:
                 self.warnings.append(
-                    f"{self.name} {label}: counts {loaded.unpublished}; these are not the paper's "
-                    "data, so the run's figures cannot be compared with the paper's; docs/tasks.md "
-                    "lists the files to use"
+                    f"{self.name} {label}: counts {documents.unpublished}; these are not the "
+                    "paper's data, so the run's figures cannot be compared with the paper's; "
+                    "docs/tasks.md lists the files to use"
                 )
             ids = task.ids(documents)
         else:
@@ -280,8 +254,7 @@ class LoadedTask:
         self._golds[label] = [
             (problem.gold, documents.describe_place(row)) for row, problem in enumerate(problems)
         ]
-        self._problems[label] = problems
-        return [*problems]
+        return problems
 
     def _build_problem(self, documents: Documents, row: int, name: str) -> Problem:
         task = self._task

@@ -25,8 +25,6 @@ from gapft_harness.core.identities import assign_problem_ids, content_hash
 from gapft_harness.core.records import Gold
 from gapft_harness.hooks.judge import Judge, VerdictAndAnswer
 from gapft_harness.lm_eval_bridge.benchmarks.splits import (
-    SplitData,
-    Splits,
     are_all_local,
     build_local_splits,
     resolve_data_files,
@@ -124,7 +122,7 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
                 return
         super().download(options)
 
-    def split(self, name: str) -> SplitData:
+    def split(self, name: str) -> Documents:
         """Return a split's problems, with notes on dropped ones.
 
         Raises:
@@ -135,8 +133,7 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
                 f"{describe_task(self.config)}: unknown split {name!r}; "
                 f"{did_you_mean(name, self.dataset)}"
             )
-        split_data = self.dataset.read(name) if isinstance(self.dataset, Splits) else None
-        documents = self.dataset[name] if split_data is None else split_data.documents
+        source = documents = self.dataset[name]
         if self.config.process_docs is not None:
             documents = self.config.process_docs(documents)
         documents = number_records(documents, f"{self.DATASET_PATH}, {name}")
@@ -149,24 +146,22 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
             except (UserError, TemplateError) as error:
                 where = f"{describe_task(self.config)}: doc_to_text"
                 raise UserError(f"{documents.describe_place(0)}: {where}: {error}") from error
-        return SplitData(
-            documents, *(() if split_data is None else (split_data.dropped, split_data.unpublished))
-        )
+        if isinstance(source, Documents) and documents is not source:
+            return documents.with_notes(source.dropped, source.unpublished)
+        return documents
 
     def training_docs(self) -> Documents | None:
         """Return the pool, or None without one."""
-        return (
-            self.split(self.config.training_split).documents if self.has_training_docs() else None
-        )
+        return self.split(self.config.training_split) if self.has_training_docs() else None
 
     def validation_docs(self) -> Documents | None:
         """Return the validation split, or None without one."""
         name = self.config.validation_split
-        return self.split(name).documents if self.has_validation_docs() else None
+        return self.split(name) if self.has_validation_docs() else None
 
     def test_docs(self) -> Documents | None:
         """Return the audit, or None without one."""
-        return self.split(self.config.test_split).documents if self.has_test_docs() else None
+        return self.split(self.config.test_split) if self.has_test_docs() else None
 
     def ids(self, documents: Sequence[Document]) -> list[str]:
         """Return the problems' ids (see ``core/identities.py``) in the documents' order.
@@ -195,7 +190,7 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
     def _iterate_golds(self) -> Iterable[tuple[Gold, str]]:
         """Yield the gold answers of all requests, each with the place of its record."""
         name = self.config.test_split if self.has_test_docs() else self.config.validation_split
-        documents = self.split(name).documents
+        documents = self.split(name)
         for row in sorted({instance.doc_id for instance in self.instances or ()}):
             try:
                 gold = self.gold(documents[row])

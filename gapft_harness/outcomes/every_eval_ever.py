@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.json_values import require_object
+from gapft_harness.core.json_values import read_objects, require_object
 from gapft_harness.core.text import replace_text_surrogates
-from gapft_harness.outcomes.samples import Sample, name_score, read_records
+from gapft_harness.outcomes.samples import Sample, name_score
 
 
 def find_every_eval_ever_task(path: Path) -> str:
     """Return the task of the first record, without the filter that lm_eval's converter appends."""
-    _, record, _ = next(read_records(path))
+    _, record, _ = next(read_objects(path))
     metadata = record.get("metadata")
     filter_name = metadata.get("filter") if isinstance(metadata, dict) else None
     return str(record.get("evaluation_name", "")).removesuffix(f"/{filter_name}")
@@ -34,7 +34,7 @@ def read_every_eval_ever(path: Path) -> Iterator[Sample]:
     """
     scores: dict[tuple[str, str], float] = {}
     drawn: Counter[tuple[str, str]] = Counter()
-    for line, record, place in read_records(path):
+    for line, record, place in read_objects(path):
         result = str(record.get("evaluation_result_id") or "none")
         key = str(record.get("sample_id")), result
         score = _read_score(record, place)

@@ -6,13 +6,13 @@ from functools import partial
 from pathlib import Path
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.core.json_values import read_objects
 from gapft_harness.hooks.specs import Register, hookimpl
 from gapft_harness.outcomes.every_eval_ever import find_every_eval_ever_task, read_every_eval_ever
 from gapft_harness.outcomes.inspect_logs import find_inspect_task, is_inspect_log, read_inspect
 from gapft_harness.outcomes.json_lines import read_json_lines
 from gapft_harness.outcomes.lighteval import is_lighteval_file, read_lighteval
 from gapft_harness.outcomes.lm_eval_logs import read_lm_eval_log
-from gapft_harness.outcomes.samples import read_records
 
 #: The name of lm_eval's format.
 LM_EVAL = "lm-eval"
@@ -40,7 +40,7 @@ def _has_key(key: str, path: Path) -> bool:
     if not path.is_file() or path.suffix in (".eval", ".json", ".parquet"):
         return False
     try:
-        _, first, _ = next(read_records(path))
+        _, first, _ = next(read_objects(path))
     except UserError:
         return False  # lm_eval's reader reports the fault
     return next((name for name in _KEYS if name in first), None) == key

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError, refuse_unknown
-from gapft_harness.core.json_values import require_object
+from gapft_harness.core.json_values import read_objects, require_object
 from gapft_harness.core.records import FINISH_REASONS, GREEDY
 from gapft_harness.core.text import replace_text_surrogates
 from gapft_harness.outcomes.samples import (
@@ -16,7 +16,6 @@ from gapft_harness.outcomes.samples import (
     PASS_AT_1,
     Sample,
     name_score,
-    read_records,
 )
 
 _NAMES = ("id", "prompt", "doc")
@@ -33,7 +32,7 @@ def read_json_lines(path: Path) -> Iterator[Sample]:
     Raises:
         UserError: a line is malformed; the message has file and line.
     """
-    for line, record, place in read_records(path):
+    for line, record, place in read_objects(path):
         metrics = [key for key, value in record.items() if isinstance(value, bool | int | float)]
         refuse_unknown(record, (*_KEYS, *metrics), place)
         finish_reason = record.get("finish_reason", "unknown")

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError, quote_unprintable
-from gapft_harness.core.json_values import require_object
+from gapft_harness.core.json_values import read_objects, require_object
 from gapft_harness.core.records import FINISH_REASONS, GREEDY, STATUSES
 from gapft_harness.outcomes.samples import (
     NO_FILTER,
     PASS_AT_1,
     Sample,
-    read_records,
     spread_scores,
 )
 
@@ -34,7 +33,7 @@ def read_lm_eval_log(path: Path) -> Iterator[Sample]:
             belong to a known kind of log, or verdicts and responses differ in number.
     """
     is_first = True
-    for line, fields, place in read_records(path):
+    for line, fields, place in read_objects(path):
         if is_first and not fields.keys() & {"doc", "resps", "metrics", "filter"}:
             raise unknown_log_error(place, fields)
         is_first = False

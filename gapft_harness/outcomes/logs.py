@@ -18,14 +18,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import groupby, takewhile, zip_longest
+from itertools import groupby, zip_longest
 from pathlib import Path
 from reprlib import repr as shorten
 from typing import Any
 
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.json_values import parse_object
-from gapft_harness.core.text import describe_read_error, natural_sort_key, read_lines, read_text
+from gapft_harness.core.text import describe_read_error, natural_sort_key, read_text
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.registration import LogReaderTraits, Registration
 from gapft_harness.outcomes.formats import LM_EVAL
@@ -75,11 +75,6 @@ class Log:
         return self.reader.name
 
     @property
-    def has_independent_lines(self) -> bool:
-        """Whether a line can be read without the lines before it."""
-        return self.kind == LM_EVAL
-
-    @property
     def version(self) -> object:
         """Version of the task; None if unknown."""
         return self.facts.get("versions", {}).get(self.own_task)
@@ -116,11 +111,13 @@ class Log:
         Yields:
             A function that returns the samples of one of these lines.
         """
+        wanted = {*lines}
         places: dict[int, int] = {}
         with tempfile.TemporaryFile() as file:
-            for line, samples in self._read_lines(sorted({*lines})):
-                places[line] = file.tell()
-                pickle.dump(samples, file)
+            for line, group in groupby(self.read_samples(), key=lambda sample: sample.line):
+                if line in wanted:
+                    places[line] = file.tell()
+                    pickle.dump([*group], file)
 
             def read_line(line: int) -> list[Sample]:
                 file.seek(places[line])
@@ -128,22 +125,6 @@ class Log:
                 return samples
 
             yield read_line
-
-    def _read_lines(self, wanted: Sequence[int]) -> Iterator[tuple[int, list[Sample]]]:
-        """Yield ascending lines with their samples; of lm_eval's logs, no other line is parsed."""
-        chosen = set(wanted)
-        if not self.has_independent_lines:
-            for line, samples in groupby(self.read_samples(), key=lambda sample: sample.line):
-                if line in chosen:
-                    yield line, [*samples]
-            return
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", newline="") as part:
-            until_last = takewhile(lambda line: line[0] <= wanted[-1], read_lines(self.path))
-            part.writelines(text for line, text in until_last if line in chosen)
-            part.flush()
-            short = replace(self, path=Path(part.name))
-            for number, samples in groupby(short.read_samples(), key=lambda sample: sample.line):
-                yield wanted[number - 1], [*samples]
 
     def name_entry(self, number: int) -> str:
         """Name an entry of the log for a message: file and line, or Inspect's sample."""

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from gapft_harness.core.errors import UserError, did_you_mean
-from gapft_harness.core.json_values import parse_object
-from gapft_harness.core.text import read_lines
 
 #: The filter of logs that have none, as lm_eval names it.
 NO_FILTER = "none"
@@ -112,21 +109,6 @@ def spread_scores(
     for score, passed in zip(scores, verdicts, strict=False):
         score[name_score(VERDICT, filter)] = float(passed)
     return scores
-
-
-def read_records(path: Path) -> Iterator[tuple[int, dict[str, Any], str]]:
-    """Yield (line from 1, object, place) of JSON lines, which may be packed with gzip.
-
-    Raises:
-        UserError: the file cannot be read, is empty, or a line is not a JSON object.
-    """
-    number = 0
-    for number, text in read_lines(path):
-        if text.strip():
-            place = f"{path}, line {number}"
-            yield number, parse_object(text, place), place
-    if not number:
-        raise UserError(f"{path}: is empty; expected one JSON object per line")
 
 
 def find_field(document: Mapping[str, Any], name: str, place: str) -> Any:

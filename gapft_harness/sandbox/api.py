@@ -68,7 +68,6 @@ class Sandbox(Closing):
         self._preload = tuple(preload)
         self._prelude: Prelude = prelude
         self._tier: Tier | None = None
-        self._probes: list[Probe] = []
         self._schedule: Schedule | None = None
         self._lock = threading.Lock()
         self._streaming_thread: int | None = None
@@ -81,11 +80,6 @@ class Sandbox(Closing):
             raise ValueError("the sandbox is not started; use it in a with statement")
         return self._tier
 
-    @property
-    def probes(self) -> tuple[Probe, ...]:
-        """The results of the probes that ``start`` ran, including those of a tier that failed."""
-        return tuple(self._probes)
-
     def start(self) -> None:
         """Start the workers and run the canaries, unless they are already started.
 
@@ -94,18 +88,18 @@ class Sandbox(Closing):
         """
         if self._schedule is not None:
             return
-        self._probes = []
+        all_probes: list[Probe] = []
         for tier in self._tiers:
             schedule, tier_probes = _try_tier(
                 tier, self._count, self._preload, self.limits, self._prelude
             )
-            self._probes += tier_probes
+            all_probes += tier_probes
             if schedule is not None:
                 self._tier = tier
                 self._schedule = schedule
                 self._finalizer = weakref.finalize(self, _close_schedule, schedule, os.getpid())
                 return
-        failed = "\n".join(f"  {probe}" for probe in self._probes if not probe.holds)
+        failed = "\n".join(f"  {probe}" for probe in all_probes if not probe.holds)
         raise UserError(
             "generated programs cannot be run safely on this machine, so nothing was generated or "
             f"run; expected a sandbox tier that passes all probes, found\n{failed}"

@@ -148,12 +148,10 @@ class Result:
     Attributes:
         verdict: ``accepted`` if all tests were accepted; else the verdict of the first failure.
         tests: results in the tests' order, up to the first failure unless all were requested.
-        tier: the sandbox's tier.
     """
 
     verdict: VerdictName
     tests: tuple[TestResult, ...]
-    tier: Tier
 
 
 def combine_verdicts(results: Sequence[TestResult]) -> VerdictName:

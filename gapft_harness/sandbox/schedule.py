@@ -57,10 +57,10 @@ class _Case:
         failed = bool(self.results) and self.results[-1].verdict not in ("accepted", "wrong_answer")
         return len(self.results) == len(self.tests) or (failed and not run_all)
 
-    def build_result(self, run_all: bool, tier: Tier) -> Result:
+    def build_result(self, run_all: bool) -> Result:
         verdicts = [result.verdict != "accepted" for result in self.results]
         end = None if run_all or True not in verdicts else verdicts.index(True) + 1
-        return Result(combine_verdicts(self.results), tuple(self.results[:end]), tier)
+        return Result(combine_verdicts(self.results), tuple(self.results[:end]))
 
 
 class Schedule:
@@ -144,7 +144,7 @@ class Schedule:
                         judge_outcome(case.program.kind, outcome, test, self._limits)
                     )
                     if case.is_finished(run_all):
-                        yield case.index, case.build_result(run_all, self.tier)
+                        yield case.index, case.build_result(run_all)
                     else:
                         waiting.appendleft(case)
         finally:

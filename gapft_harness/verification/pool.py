@@ -16,14 +16,19 @@ import time
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.processes import Closing, WorkerProcess, build_thread_environment, end_all
 
-#: Maximum items sent to a worker at once: large enough to hide the round trip, small enough that
-#: the items after one that hangs soon move to other workers.
-BATCH = 16
+#: Numbers that users may set for a pool.
+Seconds = Annotated[float, Field(strict=True, gt=0)]
+Count = Annotated[int, Field(strict=True, gt=0)]
+
+#: Seconds for a worker to import the function and call ``setup``.
+_START_TIMEOUT_S = 120.0
 
 _SERVE = "gapft_harness.verification.pool_child:serve"
 
@@ -35,7 +40,7 @@ class Outcome:
     Attributes:
         status: ``done`` (the function returned ``value``), ``raised`` (it raised; ``reason`` is the
             exception in one line), ``timeout`` (no result within the limit, so its worker was
-            killed) or ``died`` (its worker died, and so did a second worker with this item alone).
+            killed) or ``died`` (its worker died, and so did a second worker with this item).
         value: the function's JSON value; None unless done.
         reason: empty when done.
     """
@@ -50,15 +55,14 @@ class _ItemWorker(WorkerProcess):
     """One worker of a pool.
 
     Attributes:
-        clock: the time of its start or last report, at which the current item began (monotonic
-            seconds).
+        clock: the time of its start, then of its current item's (monotonic seconds).
         ready: whether it has imported its function.
-        batch: indices of the items that were sent and not yet reported.
+        item: index of the item that was sent and not yet reported; None without one.
     """
 
     clock: float = field(default_factory=time.monotonic)
     ready: bool = False
-    batch: collections.deque[int] = field(default_factory=collections.deque)
+    item: int | None = None
 
 
 class WorkerPool(Closing):
@@ -74,8 +78,6 @@ class WorkerPool(Closing):
         memory_bytes: address space of one worker (``RLIMIT_AS``); None for no limit.
         setup: ``module:name`` of a function that a worker calls once before its first item,
             outside the limit of an item.
-        start_timeout_s: seconds for a worker to import the function and call ``setup``.
-        setup_arguments: JSON values, the arguments of ``setup``.
 
     Raises:
         ValueError: an argument is out of range.
@@ -88,19 +90,16 @@ class WorkerPool(Closing):
         timeout_s: float = 5.0,
         memory_bytes: int | None = None,
         setup: str | None = None,
-        start_timeout_s: float = 120.0,
-        setup_arguments: Sequence[Any] = (),
     ) -> None:
-        if workers < 1 or timeout_s <= 0 or start_timeout_s <= 0:
-            raise ValueError("workers, timeout_s and start_timeout_s must be positive")
+        if workers < 1 or timeout_s <= 0:
+            raise ValueError("workers and timeout_s must be positive")
         for name in filter(None, (function, setup)):
             if name.count(":") != 1:
                 raise ValueError(f"expected module:name, found {name!r}")
         self._function = function
         self._count = workers
         self._timeout_s = timeout_s
-        self._start_timeout_s = start_timeout_s
-        self._arguments = [function, setup, list(setup_arguments), timeout_s, memory_bytes]
+        self._arguments = [function, setup, timeout_s, memory_bytes]
         self._workers: list[_ItemWorker] = []
         self._lock = threading.Lock()
         self._closed = False
@@ -109,8 +108,7 @@ class WorkerPool(Closing):
     def map(self, items: Sequence[Any]) -> list[Outcome]:
         """Apply the function to every item; the outcomes are in the items' order.
 
-        An item's outcome does not depend on the other items: if an item hangs or kills its worker,
-        a different worker handles the rest of the batch.
+        A worker has one item at a time, so an item that hangs or kills its worker affects no other.
 
         Raises:
             GapftError: a worker cannot start (the function is not found, or its import fails).
@@ -141,14 +139,13 @@ class _Call:
         self.items = items
         self.outcomes: dict[int, Outcome] = {}
         self.queue = collections.deque(range(len(items)))
-        self.suspects: collections.deque[int] = collections.deque()
-        """Items whose worker died once; each runs again alone."""
         self.deaths: set[int] = set()
+        """Items whose worker died once; each runs again."""
 
     def run(self) -> list[Outcome]:
         while len(self.outcomes) < len(self.items):
             self._start_missing()
-            self._send_batches()
+            self._send_items()
             with selectors.DefaultSelector() as selector:
                 for worker in self.workers:
                     selector.register(worker.reports, selectors.EVENT_READ, worker)
@@ -160,31 +157,24 @@ class _Call:
         return [self.outcomes[i] for i in range(len(self.items))]
 
     def _start_missing(self) -> None:
-        busy = sum(bool(worker.batch) for worker in self.workers)
-        target = min(self.pool._count, busy + len(self.queue) + len(self.suspects))
+        busy = sum(worker.item is not None for worker in self.workers)
+        target = min(self.pool._count, busy + len(self.queue))
         while len(self.workers) < target:
             # A fixed hash seed makes the order of sets, and so sympy's results, reproducible.
             environment = {**build_thread_environment(1), "PYTHONHASHSEED": "0"}
             self.workers.append(_ItemWorker.start(_SERVE, self.pool._arguments, environment))
 
-    def _send_batches(self) -> None:
-        share = max(1, min(BATCH, len(self.queue) // (2 * self.pool._count)))
+    def _send_items(self) -> None:
         for worker in self.workers:
-            if worker.batch or not worker.ready:
-                continue
-            if self.suspects:
-                worker.batch.append(self.suspects.popleft())
-            elif self.queue:
-                size = min(share, len(self.queue))
-                worker.batch.extend(self.queue.popleft() for _ in range(size))
-            else:
-                continue
-            worker.clock = time.monotonic()
-            worker.send([self.items[i] for i in worker.batch])
+            if self.queue and worker.ready and worker.item is None:
+                worker.item = self.queue.popleft()
+                worker.clock = time.monotonic()
+                worker.send(self.items[worker.item])
 
     def _compute_deadline(self, worker: _ItemWorker) -> float:
-        limit = self.pool._timeout_s if worker.ready else self.pool._start_timeout_s
-        return worker.clock + limit if worker.batch or not worker.ready else float("inf")
+        if not worker.ready:
+            return worker.clock + _START_TIMEOUT_S
+        return float("inf") if worker.item is None else worker.clock + self.pool._timeout_s
 
     def _compute_wait(self) -> float | None:
         first = min(self._compute_deadline(worker) for worker in self.workers)
@@ -195,32 +185,30 @@ class _Call:
         if reports is None:
             self._handle_death(worker)
             return
-        if reports:
-            worker.clock = time.monotonic()
         for kind, *fields in reports:
             if kind == "ready":
                 worker.ready = True
             elif kind == "failed":
                 raise GapftError(f"a worker for {self.pool._function} cannot start: {fields[0]}")
             else:
+                assert worker.item is not None
                 done = kind == "done"
-                self.outcomes[worker.batch.popleft()] = Outcome(
+                self.outcomes[worker.item] = Outcome(
                     kind, fields[0] if done else None, "" if done else fields[0]
                 )
+                worker.item = None
 
     def _handle_death(self, worker: _ItemWorker) -> None:
         cause = self._remove_worker(worker)
         if not worker.ready:
             raise GapftError(f"a worker for {self.pool._function} died while starting ({cause})")
-        if not worker.batch:
+        if worker.item is None:
             return
-        culprit = worker.batch.popleft()
-        self.queue.extendleft(reversed(worker.batch))
-        if culprit in self.deaths:
-            self.outcomes[culprit] = Outcome("died", reason=f"its worker died twice ({cause})")
+        if worker.item in self.deaths:
+            self.outcomes[worker.item] = Outcome("died", reason=f"its worker died twice ({cause})")
         else:
-            self.deaths.add(culprit)
-            self.suspects.append(culprit)
+            self.deaths.add(worker.item)
+            self.queue.append(worker.item)
 
     def _kill_late(self, reporting: Sequence[_ItemWorker]) -> None:
         current_time = time.monotonic()
@@ -230,16 +218,14 @@ class _Call:
             if w not in reporting and self._compute_deadline(w) <= current_time
         ]:
             cause = self._remove_worker(worker)
-            if not worker.ready:
+            if worker.item is None:
                 raise GapftError(
                     f"a worker for {self.pool._function} was not ready within "
-                    f"{self.pool._start_timeout_s:g} s ({cause})"
+                    f"{_START_TIMEOUT_S:g} s ({cause})"
                 )
-            late = worker.batch.popleft()
-            self.outcomes[late] = Outcome(
+            self.outcomes[worker.item] = Outcome(
                 "timeout", reason=f"no result within {self.pool._timeout_s:g} s"
             )
-            self.queue.extendleft(reversed(worker.batch))
 
     def _remove_worker(self, worker: _ItemWorker) -> str:
         self.workers[:] = [other for other in self.workers if other is not worker]

@@ -1,7 +1,7 @@
-"""The code of a pool's worker: read batches, and report each item when it is done.
+"""The code of a pool's worker: read items, and report each when it is done.
 
-Messages are JSON. Input: a list of items per message. Output: ``["ready"]`` once, then one report
-per item, ``["done", value]`` or ``["raised", reason]``, also for a value that is not JSON; or
+Messages are JSON. Input: one item per message. Output: ``["ready"]`` once, then one report per
+item, ``["done", value]`` or ``["raised", reason]``, also for a value that is not JSON; or
 ``["failed", reason]`` if the function cannot be imported or its setup raises.
 """
 
@@ -23,11 +23,10 @@ def serve(
     parent: Parent,
     function: str,
     setup: str | None,
-    setup_arguments: list[Any],
     timeout_s: float,
     memory_bytes: int | None,
 ) -> None:
-    """Process batches until the parent closes the pipe; see ``WorkerPool`` for the arguments."""
+    """Process items until the parent closes the pipe; see ``WorkerPool`` for the arguments."""
 
     def report(*fields: Any) -> None:
         parent.send(json.dumps(fields).encode())
@@ -38,22 +37,21 @@ def serve(
     try:
         call = import_function(function)
         if setup is not None:
-            import_function(setup)(*setup_arguments)
+            import_function(setup)()
     except BaseException as error:
         report("failed", describe_error(error))
         return
     report("ready")
-    for batch in parent.read_messages():
-        for item in json.loads(batch):
-            _limit_cpu(timeout_s)
-            try:
-                reply = json.dumps(["done", call(item)])
-            except BaseException as error:
-                # BaseException, because a library's time-out class may derive from it, and an item
-                # that raises SystemExit must not end the worker.
-                report("raised", describe_error(error))
-            else:
-                parent.send(reply.encode())
+    for message in parent.read_messages():
+        _limit_cpu(timeout_s)
+        try:
+            reply = json.dumps(["done", call(json.loads(message))])
+        except BaseException as error:
+            # BaseException, because a library's time-out class may derive from it, and an item that
+            # raises SystemExit must not end the worker.
+            report("raised", describe_error(error))
+        else:
+            parent.send(reply.encode())
 
 
 def _limit_cpu(timeout_s: float) -> None:

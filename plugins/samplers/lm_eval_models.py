@@ -12,6 +12,7 @@ from gapft_harness.api import (
     SamplerSettings,
     hookimpl,
 )
+from gapft_harness.lm_eval_bridge.samplers.retokenizer import has_chat_template, prompt_lengths
 
 #: Operational arguments of servers: address and retries. ``model`` and ``pretrained`` decide which
 #: model answers, so they are fixed, and a server without that model is rejected. ``header`` is
@@ -39,17 +40,10 @@ def check_hf(settings: SamplerSettings) -> None:
     check_arguments(settings.model_args)
 
 
-def has_chat_template_of_model(settings: SamplerSettings) -> bool:
-    """Return whether the tokenizer of an engine's model has a chat template."""
-    from gapft_harness.lm_eval_bridge.samplers.retokenizer import has_chat_template
-
-    return has_chat_template(settings)
-
-
 def hf_has_chat_template(settings: SamplerSettings) -> bool:
-    """Return the same for Transformers models, and check their arguments first."""
+    """Check the arguments, and return whether the model's tokenizer has a chat template."""
     check_hf(settings)
-    return has_chat_template_of_model(settings)
+    return has_chat_template(settings)
 
 
 def vllm(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
@@ -91,30 +85,23 @@ def dummy(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
     return dummy_sampler(settings, adapter)
 
 
-def count_prompt_tokens(settings: SamplerSettings, problems: Sequence[Problem]) -> Sequence[int]:
-    """Count the tokens of each problem's prompt with the model's tokenizer alone."""
-    from gapft_harness.lm_eval_bridge.samplers.retokenizer import prompt_lengths
-
-    return prompt_lengths(settings, problems)
-
-
 def count_server_prompt_tokens(
     settings: SamplerSettings, problems: Sequence[Problem]
 ) -> Sequence[int] | None:
-    """Count the same if the arguments name the tokenizer of a server's model."""
-    return count_prompt_tokens(settings, problems) if settings.model_args.get("tokenizer") else None
+    """Count the tokens of prompts if the arguments name the tokenizer of a server's model."""
+    return prompt_lengths(settings, problems) if settings.model_args.get("tokenizer") else None
 
 
 @hookimpl
 def register_samplers(register: Register) -> None:
     """Register each sampler under lm-eval's name of the model."""
     register(
-        "hf", hf, check=check_hf, start_tokens=True, prompt_lengths=count_prompt_tokens,
+        "hf", hf, check=check_hf, start_tokens=True, prompt_lengths=prompt_lengths,
         chat_template=hf_has_chat_template,
     )  # fmt: skip
     register(
         "vllm", vllm, own_process=True, operational=MEMORY_ARGUMENTS, start_tokens=True,
-        prompt_lengths=count_prompt_tokens, chat_template=has_chat_template_of_model,
+        prompt_lengths=prompt_lengths, chat_template=has_chat_template,
     )  # fmt: skip
     for name, sends_ids in (("local-completions", True), ("local-chat-completions", False)):
         register(

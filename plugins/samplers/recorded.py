@@ -11,7 +11,7 @@ One record per line; see docs/samplers.md::
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,18 +26,18 @@ from gapft_harness.api import (
     Generation,
     Register,
     Request,
-    Sampler,
     SamplerSettings,
     UserError,
     hookimpl,
 )
-from gapft_harness.core.errors import did_you_mean
+from gapft_harness.core.errors import refuse_unknown
 from gapft_harness.core.files import sha256
-from gapft_harness.core.json_values import parse_object
+from gapft_harness.core.json_values import read_objects
 from gapft_harness.core.records import FINISH_REASONS
-from gapft_harness.core.text import read_lines, replace_surrogates
+from gapft_harness.core.text import replace_surrogates
 from gapft_harness.core.validation import describe_fault
 from gapft_harness.hooks.protocols import ReportGeneration
+from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, has_chat_template
 
 
 class Record(BaseModel):
@@ -101,9 +101,10 @@ class Record(BaseModel):
 
 
 class RecordedSampler:
-    """Answers from a file, with the same response for every seed and decoding.
+    """Replays the JSONL file named by model.args.responses.
 
-    Prompts and responses are tokenized by the tokenizer of ``model_args.pretrained``.
+    The response is the same for every seed and decoding. Prompts and responses are tokenized by the
+    tokenizer of ``model_args.pretrained``.
     """
 
     def __init__(self, settings: SamplerSettings, adapter: Adapter | None) -> None:
@@ -113,8 +114,6 @@ class RecordedSampler:
             UserError: ``model_args`` lacks ``responses``, the file is missing, empty, malformed or
                 repeats a response, or there is no tokenizer.
         """
-        from gapft_harness.api import Retokenizer
-
         responses_path = settings.model_args.get("responses")
         if not isinstance(responses_path, str):
             raise UserError(
@@ -202,26 +201,16 @@ class RecordedSampler:
         return f"problem {request.problem_id!r}: {response_name}{attempt} of {model_name}"
 
 
-def read_records(path: Path) -> Iterator[tuple[int, Record]]:
-    """Yield the line number (from 1, blank lines counted) and record of each response in a file.
-
-    Raises:
-        UserError: the file cannot be read, or a line is malformed; names file and line.
-    """
-    for number, line in read_lines(path):
-        if line.strip():
-            yield number, _parse_record(line, f"{path}:{number}")
-
-
 def _read_arm_records(path: Path, arm: Arm | None) -> dict[tuple[str, str, int, int], Record]:
     """Read one model's records by (kind of key, problem, index, attempt), and check for repeats."""
     first_lines: dict[tuple[Arm | None, str, str, int, int], int] = {}
     records: dict[tuple[str, str, int, int], Record] = {}
-    for number, record in read_records(path):
+    for number, content, place in read_objects(path):
+        record = _parse_record(content, place)
         first = first_lines.setdefault((record.arm, *record.key), number)
         if first != number:
             raise UserError(
-                f"{path}:{number}: repeats line {first} (same {record.key[0]}, index and model); "
+                f"{place}: repeats line {first} (same {record.key[0]}, index and model); "
                 "expected every response once"
             )
         if record.arm == arm:
@@ -234,19 +223,16 @@ def _read_arm_records(path: Path, arm: Arm | None) -> dict[tuple[str, str, int, 
     return records
 
 
-def _parse_record(line: str, place: str) -> Record:
-    """Parse and check one line.
+def _parse_record(content: dict[str, Any], place: str) -> Record:
+    """Check one line.
 
     Raises:
-        UserError: the line is malformed; the message begins with ``place``.
+        UserError: it is malformed; the message begins with ``place``.
     """
-    # as a server's reply with the same text is read
-    content = replace_surrogates(parse_object(line, place))
-    known = Record.model_fields
-    if unknown := sorted(content.keys() - known):
-        raise UserError(f"{place}: unknown key {unknown[0]!r}; {did_you_mean(unknown[0], known)}")
+    refuse_unknown(content, Record.model_fields, place)
     try:
-        return Record.model_validate(content)
+        # as a server's reply with the same text is read
+        return Record.model_validate(replace_surrogates(content))
     except ValidationError as error:
         fault = error.errors()[0]
         raise UserError(f"{place}: {describe_fault(fault, fault['loc'][:1])}") from error
@@ -257,20 +243,8 @@ def register_samplers(register: Register) -> None:
     """Register ``recorded``."""
     register(
         "recorded",
-        recorded,
+        RecordedSampler,
         generates=False,
         start_tokens=True,
-        chat_template=has_chat_template_of_model,
+        chat_template=has_chat_template,
     )
-
-
-def has_chat_template_of_model(settings: SamplerSettings) -> bool:
-    """Return whether the tokenizer that computes the ids has a chat template."""
-    from gapft_harness.lm_eval_bridge.samplers.retokenizer import has_chat_template
-
-    return has_chat_template(settings)
-
-
-def recorded(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
-    """Create a sampler that replays the JSONL file named by model.args.responses."""
-    return RecordedSampler(settings, adapter)

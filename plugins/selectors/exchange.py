@@ -60,7 +60,7 @@ def match_tokens(
             selection found is returned.
 
     Raises:
-        UserError: the tolerance is not a share, or the tokens cannot be matched.
+        UserError: the tokens cannot be matched.
     """
     chosen: dict[Label, list[Evidence]] = defaultdict(list)
     unused: list[tuple[Label, Evidence]] = []
@@ -70,7 +70,6 @@ def match_tokens(
         else:
             unused.append((stratum, evidence))
     if tolerance is not None:
-        _check_tolerance(tolerance, subject)
         targets = [sum(map(count, slots)) for count in _COUNTS.values()]
         first_totals = [
             times * sum(count(e) for members in chosen.values() for e in members)
@@ -120,15 +119,6 @@ def match_tokens(
                 "or raise tokens"
             )
     return [evidence for members in chosen.values() for evidence in members]
-
-
-def _check_tolerance(tolerance: object, subject: str) -> None:
-    is_number = isinstance(tolerance, int | float) and not isinstance(tolerance, bool)
-    if not is_number or not 0 < tolerance < 1:  # type: ignore[operator]
-        raise UserError(
-            f"selector {subject}: tokens is {tolerance!r}, expected a share between 0 and 1, "
-            "or null"
-        )
 
 
 def _find_token_range(

@@ -12,11 +12,16 @@ from collections.abc import Sequence
 
 from gapft_harness.api import Evidence, Pool, Register, Stream, UserError, hookimpl
 from gapft_harness.core.golds import gold_fault
+from gapft_harness.plugins.selectors.exchange import count_processed_tokens
 from gapft_harness.plugins.selectors.gold_labels import gold_labels
-from gapft_harness.plugins.selectors.search_depth import check_depth, select_recovered_within
+from gapft_harness.plugins.selectors.search_depth import (
+    Depth,
+    check_depth,
+    select_recovered_within,
+)
 
 
-def core_depth(pool: Pool, n: int, rng: Stream, k: int) -> Sequence[Evidence]:
+def core_depth(pool: Pool, n: int, rng: Stream, k: Depth) -> Sequence[Evidence]:
     """Select every solved problem (G), and failures that k samples recover (S), else repeats.
 
     The slots outside the core are GapFT's under the same seed. A slot whose failure the first k
@@ -30,8 +35,7 @@ def core_depth(pool: Pool, n: int, rng: Stream, k: int) -> Sequence[Evidence]:
         k: number of the K samples that the search may use.
 
     Raises:
-        UserError: k is not an integer from 0 to the number of drawn samples, or the core leaves no
-            slot.
+        UserError: k exceeds the number of drawn samples, or the core leaves no slot.
         PoolTooSmallError: fewer recovered failures than slots outside the core, or no solved
             problem to repeat.
     """
@@ -85,9 +89,9 @@ def match_repeats(pool: Pool, slots: Sequence[Evidence], seed: int) -> list[Evid
     balance = 0
     for failure in slots:
         unused = unused or sorted(
-            (_count_processed_tokens(e), place) for place, e in enumerate(order)
+            (count_processed_tokens(e), place) for place, e in enumerate(order)
         )
-        balance += _count_processed_tokens(failure)
+        balance += count_processed_tokens(failure)
         position = bisect_left(unused, (balance, 0))
         neighbours = range(max(0, position - 1), min(len(unused), position + 1))
         nearest = min(neighbours, key=lambda i: abs(unused[i][0] - balance))
@@ -109,11 +113,6 @@ def _build_core(pool: Pool, n: int) -> list[Evidence]:
             "leaves no other slot; set n: verified in the condition"
         )
     return sorted(pool.solved, key=lambda e: e.problem_id)
-
-
-def _count_processed_tokens(evidence: Evidence) -> int:
-    """Count processed tokens under the default settings, with an end token if it ended."""
-    return evidence.tokens + evidence.ended
 
 
 @hookimpl

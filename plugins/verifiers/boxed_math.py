@@ -10,7 +10,6 @@ from typing import Any
 from gapft_harness.api import (
     Gold,
     Register,
-    UserError,
     Verdict,
     WorkerPool,
     hookimpl,
@@ -19,7 +18,7 @@ from gapft_harness.core.processes import Closing
 from gapft_harness.verification.mathematics.comparing import find_gold_fault
 from gapft_harness.verification.mathematics.notation import tidy_answer
 from gapft_harness.verification.mathematics.responses import find_boxed_answer, find_written_answer
-from gapft_harness.verification.pool import Outcome
+from gapft_harness.verification.pool import Count, Outcome, Seconds
 
 _INTEGER = re.compile(r"(-?)([0-9]+)")
 _MAX_SHOWN = 60
@@ -40,30 +39,19 @@ class BoxedMath(Closing):
             when first needed, and end with ``close``, at the end of a ``with`` block, or with the
             program.
         memory_bytes: address space of one worker in bytes.
-
-    Raises:
-        UserError: a parameter is out of range.
     """
 
     def __init__(
         self,
-        timeout_s: float = 5.0,
-        workers: int | None = None,
-        memory_bytes: int = 4 << 30,
+        timeout_s: Seconds = 5.0,
+        workers: Count | None = None,
+        memory_bytes: Count = 4 << 30,
     ) -> None:
-        count = workers if workers is not None else min(8, os.cpu_count() or 1)
-        for key, value in (
-            ("timeout_s", timeout_s),
-            ("workers", count),
-            ("memory_bytes", memory_bytes),
-        ):
-            if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-                raise UserError(f"boxed_math: {key} must be a positive number, found {value!r}")
         self._pool = WorkerPool(
             "gapft_harness.verification.mathematics.comparing:compare_answers",
-            workers=int(count),
+            workers=workers or min(8, os.cpu_count() or 1),
             timeout_s=timeout_s,
-            memory_bytes=int(memory_bytes),
+            memory_bytes=memory_bytes,
             setup="gapft_harness.verification.mathematics.comparing:prepare_math",
         )
 

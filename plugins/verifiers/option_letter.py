@@ -23,11 +23,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from gapft_harness.api import Gold, Register, UserError, Verdict, hookimpl
-from gapft_harness.core.errors import did_you_mean
-from gapft_harness.plugins.verifiers.statements import find_first_statement
+from gapft_harness.api import Gold, Register, Verdict, hookimpl
+from gapft_harness.plugins.verifiers.statements import Statement, find_first_statement
 
 _WHOLE = re.compile(r"([A-Z])[.)]?|\(([A-Z])\)")
 #: Incremented when the reading of a rule changes, to explain verdicts that differ.
@@ -51,20 +50,8 @@ class Choice:
         return _find_last_letter(self.options) or "Z"
 
 
-@dataclass(frozen=True, slots=True)
-class ReadLetter:
-    """The result of reading a response with a rule.
-
-    Attributes:
-        letter: the option that it names; None if it names none, or several.
-        reason: if there is no letter, a description of what the response has instead.
-    """
-
-    letter: str | None
-    reason: str = ""
-
-
-Rule = Callable[[str, Sequence[str]], ReadLetter]
+#: From a response and the options' texts to the option that it names.
+Rule = Callable[[str, Sequence[str]], Statement]
 
 
 class OptionLetter:
@@ -72,21 +59,16 @@ class OptionLetter:
 
     Args:
         rule: ``whole_response``, ``first_explicit`` or ``permissive``.
-
-    Raises:
-        UserError: the rule is unknown.
     """
 
-    def __init__(self, rule: str = "whole_response") -> None:
-        rules = {
+    def __init__(
+        self, rule: Literal["whole_response", "first_explicit", "permissive"] = "whole_response"
+    ) -> None:
+        rules: Mapping[str, Rule] = {
             "whole_response": read_whole_response,
             "first_explicit": read_first_explicit,
             "permissive": read_permissive,
         }
-        if rule not in rules:
-            raise UserError(
-                f"option_letter: unknown rule {rule!r}; {did_you_mean(str(rule), rules)}"
-            )
         self.rule = rule
         self._read = rules[rule]
 
@@ -122,7 +104,8 @@ class OptionLetter:
         Args:
             gold: if given, its options' texts are used as in ``verify``; its letter is ignored.
         """
-        return self._read(text, _find_options(read_gold(gold))).letter
+        letters = self._read(text, _find_options(read_gold(gold))).letters
+        return letters if len(letters) == 1 else None
 
     def opening(self, text: str, gold: Gold = None) -> str | None:
         """Return the letter that a response opens with, whatever follows; None if there is none.
@@ -131,7 +114,7 @@ class OptionLetter:
             gold: if given, a letter may be followed by its option's text; its letter is ignored.
         """
         options = _find_options(read_gold(gold))
-        letter = read_permissive(text, options).letter
+        letter = read_permissive(text, options).letters
         if letter and letter <= _find_last_letter(options):
             return letter
         label = _OPENING.match(text)
@@ -174,53 +157,48 @@ def _find_last_letter(options: Sequence[str]) -> str:
     return chr(ord("A") + len(options) - 1) if options else ""
 
 
-def read_whole_response(response: str, options: Sequence[str]) -> ReadLetter:
+def read_whole_response(response: str, options: Sequence[str]) -> Statement:
     """Read a response that is exactly a letter, bare or as ``A.``, ``A)`` or ``(A)``."""
     match = _WHOLE.fullmatch(response.strip())
     return (
-        ReadLetter(match[1] or match[2])
-        if match
-        else ReadLetter(None, "not exactly an option letter")
+        Statement(match[1] or match[2]) if match else Statement("", "not exactly an option letter")
     )
 
 
-def read_first_explicit(response: str, options: Sequence[str]) -> ReadLetter:
+def read_first_explicit(response: str, options: Sequence[str]) -> Statement:
     """Read the first explicit statement of an option."""
-    stated = find_first_statement(response, max("H", _find_last_letter(options)), options)
-    if len(stated.letters) > 1:
-        return ReadLetter(None, f"said {' and '.join(stated.letters)} together")
-    return ReadLetter(stated.letters or None, stated.reason)
+    return find_first_statement(response, max("H", _find_last_letter(options)), options)
 
 
-def read_permissive(response: str, options: Sequence[str]) -> ReadLetter:
+def read_permissive(response: str, options: Sequence[str]) -> Statement:
     """Read the letter alone, or a letter followed by its option's text."""
     letter_only = read_whole_response(response, options)
-    if letter_only.letter:
+    if letter_only.letters:
         return letter_only
     label = _LABEL.match(response)
     if label is None:
-        return ReadLetter(None, "opens with no option letter")
+        return Statement("", "opens with no option letter")
     letter = label[1] or label[2]
     if options and letter > _find_last_letter(options):
-        return ReadLetter(letter)
+        return Statement(letter)
     rest = _normalize(response[label.end() :])
     text = _normalize(options[ord(letter) - ord("A")]) if options else ""
     if not text or not re.match(re.escape(text) + r"(?!\w)", rest):
-        return ReadLetter(None, f"{letter} is not followed by its option's text")
-    return ReadLetter(letter)
+        return Statement("", f"{letter} is not followed by its option's text")
+    return Statement(letter)
 
 
-def _compare(read: ReadLetter, choice: Choice) -> Verdict:
-    if read.letter is None:
+def _compare(read: Statement, choice: Choice) -> Verdict:
+    letters = read.letters
+    if not letters:
         return Verdict("fail", read.reason)
-    if read.letter == choice.letter:
+    if letters == choice.letter:
         return Verdict("pass")
-    beyond = (
-        f", but the options are A to {choice.last_letter}"
-        if read.letter > choice.last_letter
-        else ""
-    )
-    return Verdict("fail", f"said {read.letter}{beyond}")
+    if len(letters) > 1:
+        return Verdict("fail", f"said {' and '.join(letters)} together")
+    is_beyond = letters > choice.last_letter
+    beyond = f", but the options are A to {choice.last_letter}" if is_beyond else ""
+    return Verdict("fail", f"said {letters}{beyond}")
 
 
 def _normalize(text: str) -> str:

@@ -8,7 +8,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from gapft_harness.api import (
     Gold,
@@ -18,10 +20,9 @@ from gapft_harness.api import (
     WorkerPool,
     hookimpl,
 )
-from gapft_harness.core.errors import did_you_mean
 from gapft_harness.core.processes import Closing
 from gapft_harness.verification.boxes import last_box
-from gapft_harness.verification.pool import Outcome
+from gapft_harness.verification.pool import Count, Outcome, Seconds
 
 _PACKAGE = "reasoning_gym"
 #: Incremented when the reading of ``extract`` changes.
@@ -88,45 +89,29 @@ class ReasoningGym(Closing):
         memory_bytes: address space of one worker in bytes.
 
     Raises:
-        UserError: the package is missing, or a parameter is out of range.
+        UserError: the package is missing.
     """
 
     def __init__(
         self,
-        extract: str = "marked",
-        pass_at: float = 1.0,
-        timeout_s: float = 10.0,
-        workers: int | None = None,
-        memory_bytes: int = 4 << 30,
+        extract: Literal["marked", "rest", "boxed", "whole"] = "marked",
+        pass_at: Annotated[float, Field(strict=True, gt=0, le=1)] = 1.0,
+        timeout_s: Seconds = 10.0,
+        workers: Count | None = None,
+        memory_bytes: Count = 4 << 30,
     ) -> None:
         if find_spec(_PACKAGE) is None:
             raise UserError(
                 "the verifier reasoning_gym needs the package reasoning-gym: pip install "
                 "'gapft-harness[reasoning-gym]'"
             )
-        if extract not in EXTRACTION_RULES:
-            raise UserError(
-                f"reasoning_gym: extract: {did_you_mean(str(extract), EXTRACTION_RULES)}"
-            )
-        count = workers if workers is not None else min(8, os.cpu_count() or 1)
-        numbers = {
-            "pass_at": pass_at, "timeout_s": timeout_s, "workers": count,
-            "memory_bytes": memory_bytes,
-        }  # fmt: skip
-        for key, value in numbers.items():
-            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-                raise UserError(
-                    f"reasoning_gym: {key}: found {value!r}, expected a positive number"
-                )
-        if pass_at > 1:
-            raise UserError(f"reasoning_gym: pass_at: found {pass_at}, expected at most 1")
         self._extract = EXTRACTION_RULES[extract]
         self._pass_at = pass_at
         self._pool = WorkerPool(
             f"{__name__}:score",
-            workers=int(count),
+            workers=workers or min(8, os.cpu_count() or 1),
             timeout_s=timeout_s,
-            memory_bytes=int(memory_bytes),
+            memory_bytes=memory_bytes,
             setup=f"{__name__}:prepare",
         )
 

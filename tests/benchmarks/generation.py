@@ -59,7 +59,7 @@ def measure(folder: Path) -> Iterator[Figure]:
     torch.set_num_threads(1)
     demo = Pair("demo", folder / "demo", Path(resolve_model("bundled:demo")), "float32", 256)
     task = load_task("gapft_demo")
-    problems, greedy = task.read_pool(), task.build_decoding()
+    problems, greedy = task.read("pool"), task.build_decoding()
     sampled = Decoding(True, greedy.max_gen_toks, greedy.until, 1.0, 1.0, 0)
     demo.compare([problems], greedy, sampled, 1)  # the first round is slower
     yield demo.compare([problems] * ROUNDS, greedy, sampled, 1.1)

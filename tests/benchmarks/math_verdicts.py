@@ -23,6 +23,8 @@ from tests.benchmarks.measure import Figure
 PAIRS = Path(__file__).parents[1] / "plugins" / "math_pairs.jsonl"
 #: The folder that the other graders are installed in.
 GRADERS = "GAPFT_BENCH_GRADERS"
+#: The grader of a worker.
+GRADER = "GAPFT_BENCH_GRADER"
 NAMES = ("ours", "math_verify", "minerva", "prm800k", "qwen")
 TIMEOUT_S = 5
 
@@ -35,13 +37,13 @@ def measure(folder: Path) -> list[Figure]:
     names = NAMES if os.environ.get(GRADERS) else NAMES[:1]
     figures = []
     for name in names:
+        os.environ[GRADER] = name  # for its workers
         with WorkerPool(
             "tests.benchmarks.math_verdicts:grade",
             timeout_s=TIMEOUT_S,
             setup="tests.benchmarks.math_verdicts:load",
-            setup_arguments=[name],
         ) as pool:
-            outcomes = pool.map([(name, *pair) for pair in pairs])
+            outcomes = pool.map(pairs)
         verdicts = [outcome.status == "done" and outcome.value for outcome in outcomes]
         accepted = sum(v and not row["expected"] for v, row in zip(verdicts, rows, strict=True))
         rejected = sum(not v and row["expected"] for v, row in zip(verdicts, rows, strict=True))
@@ -59,15 +61,14 @@ def _find_answer(answer: str) -> str:
     return (find_boxed_answer(answer) or "") if has_box else answer
 
 
-def load(name: str) -> None:
-    """Import a grader in a worker."""
-    _find_grader(name)
+def load() -> None:
+    """Import the grader in a worker."""
+    _find_grader(os.environ[GRADER])
 
 
-def grade(item: list[str]) -> bool:
-    """Return the verdict of a grader on ``[grader, gold, answer]``."""
-    name, gold, answer = item
-    return bool(_find_grader(name)(gold, answer))
+def grade(pair: list[str]) -> bool:
+    """Return the verdict of the grader on ``[gold, answer]``."""
+    return bool(_find_grader(os.environ[GRADER])(*pair))
 
 
 @cache

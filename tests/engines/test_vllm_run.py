@@ -39,7 +39,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def prompts() -> dict[str, str]:
     task = load_task("gapft_demo")
-    return {problem.id: problem.prompt for problem in (*task.read_pool(), *task.read_audit())}
+    return {problem.id: problem.prompt for problem in (*task.read("pool"), *task.read("audit"))}
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

@@ -54,7 +54,7 @@ def build_settings(backend: str = "vllm", **args: Any) -> SamplerSettings:
 
 @pytest.fixture(scope="module")
 def problems() -> list[Problem]:
-    return list(load_task("gapft_demo").read_pool()[:60])
+    return list(load_task("gapft_demo").read("pool")[:60])
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ K = 8
 
 @pytest.fixture(scope="module")
 def problems() -> list[Problem]:
-    return list(load_task("gapft_demo").read_pool()[:40])
+    return list(load_task("gapft_demo").read("pool")[:40])
 
 
 @pytest.fixture(scope="module")

@@ -168,7 +168,7 @@ def render_our_prompts(
     retokenizer = Retokenizer(settings)
     return [
         retokenizer.render(build_request(problem))
-        for problem in load_task(name, [folder], layout).read_audit()
+        for problem in load_task(name, [folder], layout).read("audit")
     ]
 
 

@@ -56,7 +56,7 @@ def edit_task(folder, old, new):
 def test_loads_task_from_yaml(folder, monkeypatch):
     monkeypatch.chdir("/")  # Data files are next to the YAML, not in the working directory.
     task = load_task("mine", [folder])
-    pool, audit = task.read_pool(), task.read_audit()
+    pool, audit = task.read("pool"), task.read("audit")
     assert (task.name, task.version, task.keep) == ("mine", "3", "first")
     assert [p.gold for p in pool] == ["1", "2", "3", "4", "5"]
     assert audit[0].prompt == "Add. 7 + 1?\nAnswer:"
@@ -65,12 +65,12 @@ def test_loads_task_from_yaml(folder, monkeypatch):
     assert audit[0].document == build_record(7)
     decoding = task.build_decoding()
     assert (decoding.do_sample, decoding.max_gen_toks, decoding.until) == (False, 9, ("\n\n",))
-    assert load_task(str(folder / "mine.yaml")).read_audit() == audit
+    assert load_task(str(folder / "mine.yaml")).read("audit") == audit
 
 
 def test_gold_only_field_is_not_recorded(folder):
     edit_task(folder, "keep: first", "keep: first, gold: answer, gold_only: [answer]")
-    (problem, *_) = load_task("mine", [folder]).read_audit()
+    (problem, *_) = load_task("mine", [folder]).read("audit")
     assert problem.gold == "8"
     assert problem.document == {"number": 7, "question": "7 + 1?"}
 
@@ -140,18 +140,18 @@ def stock(folder, monkeypatch):
 
 
 def test_stock_examples_exclude_problem(stock):
-    pool = stock.read_pool()
+    pool = stock.read("pool")
     for problem in pool:
         assert problem.prompt.endswith(problem.document["question"])
         assert problem.prompt.count(problem.document["question"]) == 1
         assert problem.prompt.count("?") == 3
-    assert stock.read_pool() == pool
+    assert stock.read("pool") == pool
 
 
 def test_stock_task_lists_examples(stock, folder):
     pool, audit = (
         {problem.document["question"] for problem in split}
-        for split in (stock.read_pool(), stock.read_audit())
+        for split in (stock.read("pool"), stock.read("audit"))
     )
     text = (folder / "stock_mine.yaml").read_text(encoding="utf-8")
     for split, expected in (("train", pool), ("test", audit)):

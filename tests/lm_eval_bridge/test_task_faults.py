@@ -60,8 +60,8 @@ def edit_task(folder: Path, old: str, new: str) -> None:
 def use_task(folder: Path, name: str) -> None:
     """Load a task, read it, and build its decoding, as search does."""
     task = load_task(name, [folder])
-    task.read_pool()
-    task.read_audit()
+    task.read("pool")
+    task.read("audit")
     task.build_decoding(Search())
     task.check_golds(load_verifier("boxed_math"), "pool")
 
@@ -155,9 +155,9 @@ def test_empty_target_is_refused(folder: Path, target: str, answer: str | None) 
     edit_task(folder, '"{{answer}}"', target)
     write_rows(folder / "audit.jsonl", [build_record(7), {**build_record(8), "answer": answer}])
     task = load_task("sums", [folder])
-    assert task.read_pool()[0].gold.strip() == "1"
+    assert task.read("pool")[0].gold.strip() == "1"
     with pytest.raises(UserError, match=r"audit\.jsonl, line 2\b"):
-        task.read_audit()
+        task.read("audit")
     with pytest.raises(UserError, match=r"audit\.jsonl, line 2\b"):
         load_with_lm_eval(folder).build_all_requests()
 
@@ -167,13 +167,13 @@ def test_empty_gold_is_refused(folder: Path, gold: str) -> None:
     edit_task(folder, "id: name", f"gold: {gold}")
     write_rows(folder / "audit.jsonl", [build_record(7), {**build_record(8), "answer": None}])
     with pytest.raises(UserError, match=r"audit\.jsonl, line 2\b"):
-        load_task("sums", [folder]).read_audit()
+        load_task("sums", [folder]).read("audit")
 
 
 def test_null_beside_an_answer_is_accepted(folder: Path) -> None:
     edit_task(folder, "boxed_math, id: name", "mine, gold: {answer: answer, hidden: hidden}")
     write_rows(folder / "pool.jsonl", [build_record(29, hidden=None)])
-    assert load_task("sums", [folder]).read_pool()[0].gold == {"answer": "30", "hidden": None}
+    assert load_task("sums", [folder]).read("pool")[0].gold == {"answer": "30", "hidden": None}
 
 
 def test_lm_eval_checks_golds_before_generation(folder: Path) -> None:
@@ -198,7 +198,7 @@ def test_process_docs_may_filter_records(folder: Path) -> None:
     text = "def some(docs): return docs.filter(lambda doc: doc['name'] != 'n3')\n"
     (folder / "utils.py").write_text(text, encoding="utf-8")
     edit_task(folder, "training_split", "process_docs: !function utils.some\ntraining_split")
-    assert len(load_task("sums", [folder]).read_pool()) == 5
+    assert len(load_task("sums", [folder]).read("pool")) == 5
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_task_may_list_its_examples(folder: Path, sampler: str) -> None:
     def read_prompts(shots: int, *examples: dict[str, object]) -> list[str]:
         config = json.dumps({"sampler": sampler, "samples": examples})
         edit_task(folder, "training_split: pool", f"{EXAMPLES} {shots}\nfewshot_config: {config}")
-        return [problem.prompt for problem in load_task("sums", [folder]).read_audit()]
+        return [problem.prompt for problem in load_task("sums", [folder]).read("audit")]
 
     prompt, *others = read_prompts(1, spare, first)
     assert prompt.startswith("Spare 1?")

@@ -10,7 +10,7 @@ import pytest
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Adapter, Arm, Attempt, Decoding
 from gapft_harness.hooks.protocols import Request, SamplerSettings
-from gapft_harness.plugins.samplers.recorded import recorded
+from gapft_harness.plugins.samplers.recorded import RecordedSampler
 from tests.asking import generate_all, make_request
 from tests.kit.tiny_models import CHAT_TEMPLATE, write_byte_llama
 
@@ -53,7 +53,7 @@ def test_replays_by_id_and_prompt_in_request_order(write_records, model):
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(model)
-    sampler = recorded(build_settings(write_records(*RECORDS), model), None)
+    sampler = RecordedSampler(build_settings(write_records(*RECORDS), model), None)
     requests = [
         make_request("b", "Second?", (GREEDY,)),
         make_request("a", "First?", (1, GREEDY, 0)),
@@ -70,27 +70,29 @@ def test_replays_by_id_and_prompt_in_request_order(write_records, model):
 def test_arm_gets_own_responses(write_records, model):
     path = write_records(*RECORDS)
     for seed, text in ((13, "B"), (21, "C")):
-        sampler = recorded(build_settings(path, model), Adapter(Arm("gapft", seed), "unused"))
+        sampler = RecordedSampler(
+            build_settings(path, model), Adapter(Arm("gapft", seed), "unused")
+        )
         assert generate_texts(sampler, make_request("a", "First?", (GREEDY,))) == [[text]]
         assert sampler.describe()["arm"] == f"gapft-seed{seed}"
         assert sampler.describe()["records"] == 1
     with pytest.raises(UserError, match="condition 'replay' and seed 13 among 6"):
-        recorded(build_settings(path, model), Adapter(Arm("replay", 13), "unused"))
+        RecordedSampler(build_settings(path, model), Adapter(Arm("replay", 13), "unused"))
 
 
 def test_reports_missing_response(write_records, model):
     path = write_records(*RECORDS)
-    sampler = recorded(build_settings(path, model), None)
+    sampler = RecordedSampler(build_settings(path, model), None)
     with pytest.raises(UserError, match=r"responses\.jsonl: .*'a': sample 2 of the source model"):
         generate_all(sampler, [make_request("a", "First?", (0, 1, 2))], DECODE, 0)
-    arm = recorded(build_settings(path, model), Adapter(Arm("gapft", 13), "unused"))
+    arm = RecordedSampler(build_settings(path, model), Adapter(Arm("gapft", 13), "unused"))
     with pytest.raises(UserError, match="'b': greedy response of the trained model gapft-seed13"):
         generate_all(arm, [make_request("b", "Second?", (GREEDY,))], DECODE, 0)
 
 
 def test_distinguishes_attempts_of_episode(write_records, model):
     later = {**RECORDS[0], "attempt": 2, "text": "again"}
-    sampler = recorded(build_settings(write_records(*RECORDS, later), model), None)
+    sampler = RecordedSampler(build_settings(write_records(*RECORDS, later), model), None)
     first = Attempt("A", (), "stop", "No.")
     requests = [make_request("a", "?", (GREEDY,)), make_request("a", "?", (GREEDY,), (first,))]
     assert generate_texts(sampler, *requests) == [["A"], ["again"]]
@@ -100,7 +102,7 @@ def test_distinguishes_attempts_of_episode(write_records, model):
 
 def test_rejects_id_and_prompt_for_same_response(write_records, model):
     both = {"prompt": "First?", "index": 0, "text": "other"}
-    sampler = recorded(build_settings(write_records(*RECORDS, both), model), None)
+    sampler = RecordedSampler(build_settings(write_records(*RECORDS, both), model), None)
     with pytest.raises(UserError, match="two records for problem 'a': sample 0"):
         generate_all(sampler, [make_request("a", "First?", (0,))], DECODE, 0)
 
@@ -120,10 +122,10 @@ def test_rejects_id_and_prompt_for_same_response(write_records, model):
     ],
 )
 def test_reports_file_and_line_of_malformed_record(write_records, model, line, message):
-    with pytest.raises(UserError, match=rf"responses\.jsonl:2: .*{message}"):
-        recorded(build_settings(write_records(RECORDS[0], line), model), None)
+    with pytest.raises(UserError, match=rf"responses\.jsonl, line 2: .*{message}"):
+        RecordedSampler(build_settings(write_records(RECORDS[0], line), model), None)
 
 
 def test_missing_record_file_is_named(tmp_path, model):
     with pytest.raises(UserError, match=r"absent\.jsonl: cannot be read"):
-        recorded(build_settings(tmp_path / "absent.jsonl", model), None)
+        RecordedSampler(build_settings(tmp_path / "absent.jsonl", model), None)

@@ -1,6 +1,7 @@
 """Every bundled task: prompt, gold, splits, decoding, passk and pool tasks."""
 
 import json
+from functools import partial
 
 import pytest
 import yaml
@@ -54,8 +55,8 @@ def test_passk_task_differs_only_in_decoding(benchmark, data):
     task = load_task(f"gapft_{benchmark}")
     twin = load_task(f"gapft_{benchmark}_passk")
     pool = load_task(f"gapft_{benchmark}_pool")
-    assert [p.prompt for p in twin.read_audit()] == [p.prompt for p in task.read_audit()]
-    assert [p.id for p in pool.read_audit()] == [p.id for p in task.read_pool()]
+    assert [p.prompt for p in twin.read("audit")] == [p.prompt for p in task.read("audit")]
+    assert [p.id for p in pool.read("audit")] == [p.id for p in task.read("pool")]
     assert task.build_decoding() == twin.build_decoding() == pool.build_decoding()
     assert not task.build_decoding().do_sample
     folder = tasks_path() / benchmark
@@ -70,7 +71,7 @@ def test_passk_task_differs_only_in_decoding(benchmark, data):
 @each_benchmark
 def test_pool_and_audit_are_disjoint(benchmark, data):
     task = load_task(f"gapft_{benchmark}")
-    pool, audit = task.read_pool(), task.read_audit()
+    pool, audit = task.read("pool"), task.read("audit")
     assert not {p.prompt for p in pool} & {p.prompt for p in audit}
     for problems in (pool, audit):
         assert len({p.id for p in problems}) == len(problems)
@@ -78,7 +79,7 @@ def test_pool_and_audit_are_disjoint(benchmark, data):
 
 def test_reads_logiqa(data):
     task = load_task("gapft_logiqa")
-    pool, audit = task.read_pool(), task.read_audit()
+    pool, audit = task.read("pool"), task.read("audit")
     assert [p.document["id"] for p in audit] == [2, 2]
     assert len(pool) == 3
     assert pool[2].id == f"{pool[0].id}#2"
@@ -99,17 +100,17 @@ def test_reads_logiqa(data):
 def test_logiqa_whole_keeps_shared_problems(data):
     """The older protocol uses the complete splits; its prompts equal those of the main task."""
     task, whole = load_task("gapft_logiqa"), load_task("gapft_logiqa_whole")
-    audit = {problem.prompt for problem in task.read_audit()}
-    every = {problem.prompt for problem in whole.read_audit()}
+    audit = {problem.prompt for problem in task.read("audit")}
+    every = {problem.prompt for problem in whole.read("audit")}
     assert audit < every
-    assert len(whole.read_audit()) == 3
-    assert not {problem.prompt for problem in task.read_pool()} & every
-    pool = {problem.prompt for problem in whole.read_pool()}
-    assert {problem.prompt for problem in task.read_pool()} < pool
+    assert len(whole.read("audit")) == 3
+    assert not {problem.prompt for problem in task.read("pool")} & every
+    pool = {problem.prompt for problem in whole.read("pool")}
+    assert {problem.prompt for problem in task.read("pool")} < pool
     assert len(pool & every) == 1
     older = load_task("gapft_logiqa_whole_pool")
-    assert [p.id for p in older.read_pool()] == [p.id for p in whole.read_pool()]
-    assert [p.id for p in older.read_audit()] == [p.id for p in task.read_audit()]
+    assert [p.id for p in older.read("pool")] == [p.id for p in whole.read("pool")]
+    assert [p.id for p in older.read("audit")] == [p.id for p in task.read("audit")]
     assert "counts differ from the paper: found whole test split 3" in whole.warnings[0]
 
 
@@ -119,7 +120,7 @@ def test_logiqa_whole_keeps_shared_problems(data):
 def test_lm_eval_applies_both_logiqa_rules(name, passed, data):
     """Table 4 judges the whole response for Llama and Qwen, else the first explicit answer."""
     manager = TaskManager(include_defaults=False, include_path=[str(tasks_path())])
-    letters = {p.prompt: p.gold["answer"] for p in load_task("gapft_logiqa").read_audit()}
+    letters = {p.prompt: p.gold["answer"] for p in load_task("gapft_logiqa").read("audit")}
     for template, expected in (("{}.", {1.0}), ("The answer is {}, as the passage says.", passed)):
         model = CannedModel(lambda prompt, template=template: template.format(letters[prompt]))
         results = simple_evaluate(model, tasks=[name], task_manager=manager, bootstrap_iters=0)
@@ -128,14 +129,14 @@ def test_lm_eval_applies_both_logiqa_rules(name, passed, data):
 
 def test_reads_reclor(data):
     task = load_task("gapft_reclor")
-    assert [p.id.split("-")[0] for p in task.read_pool()] == ["train_0", "train_1", "train_2"]
-    assert [p.gold["answer"] for p in task.read_audit()] == ["D", "C"]
+    assert [p.id.split("-")[0] for p in task.read("pool")] == ["train_0", "train_1", "train_2"]
+    assert [p.gold["answer"] for p in task.read("audit")] == ["D", "C"]
     assert (task.verifier, task.keep, task.dropped) == ("option_letter", "shortest", [])
 
 
 def test_reads_gsm8k(data):
     task = load_task("gapft_gsm8k")
-    pool, audit = task.read_pool(), task.read_audit()
+    pool, audit = task.read("pool"), task.read("audit")
     assert [problem.gold for problem in pool] == ["1000", "2000", "3000"]
     assert [problem.gold for problem in audit] == ["4000", "5000"]
     assert audit[0].document["solution"] == "She has 4*1000=4,000 pens."
@@ -146,7 +147,7 @@ def test_reads_gsm8k(data):
 
 def test_math_audit_comes_from_test_split(data):
     task = load_task("gapft_math")
-    audit, pool = task.read_audit(), task.read_pool()
+    audit, pool = task.read("audit"), task.read("pool")
     assert len(audit) == 600
     assert all(p.document["unique_id"].startswith("test/") for p in audit)
     texts = {p.document["problem"] for p in audit}
@@ -163,36 +164,36 @@ def test_second_math_audit_is_disjoint(data):
     first, second = load_task("gapft_math"), load_task("gapft_math_second")
     parts = [
         {p.prompt for p in split}
-        for split in (second.read_audit(), first.read_audit(), first.read_pool())
+        for split in (second.read("audit"), first.read("audit"), first.read("pool"))
     ]
     assert parts[0]
     assert not parts[0] & (parts[1] | parts[2])
-    assert [p.prompt for p in second.read_pool()] == [p.prompt for p in first.read_pool()]
-    assert [p.prompt for p in second.read_audit()] == [p.prompt for p in first.read_validation()]
+    assert [p.prompt for p in second.read("pool")] == [p.prompt for p in first.read("pool")]
+    assert [p.prompt for p in second.read("audit")] == [p.prompt for p in first.read("calibration")]
 
 
 def test_math_without_test_file_splits_training_file(data):
-    audit_ids = {p.id for p in load_task("gapft_math").read_audit()}
+    audit_ids = {p.id for p in load_task("gapft_math").read("audit")}
     train, test = data / "MATH" / "train.jsonl", data / "MATH" / "test.jsonl"
     lines = test.read_text(encoding="utf-8").splitlines()
     test.unlink()
     # The rule depends on texts, not on the order of the file or its name.
     train.write_text("\n".join(reversed(lines)), encoding="utf-8")
     task = load_task("gapft_math")
-    assert {p.id for p in task.read_audit()} == audit_ids
-    assert len(task.read_pool()) == 100
+    assert {p.id for p in task.read("audit")} == audit_ids
+    assert len(task.read("pool")) == 100
 
 
 def test_validation_is_optional(data, read_error):
     """The validation problems are LogiQA's dev.txt and further problems of MATH's test split."""
-    (problem,) = load_task("gapft_logiqa").read_validation()
+    (problem,) = load_task("gapft_logiqa").read("calibration")
     assert "Some birds swim." in problem.prompt, "the others are in the pool or the audit"
     for file in ("MATH/test.jsonl", "logiqa2/dev.txt"):
         (data / file).unlink()
     for name, file in (("math", "test.jsonl"), ("logiqa", "dev.txt")):
         task = load_task(f"gapft_{name}")
-        assert task.read_audit()
-        assert file in read_error(task.read_validation)
+        assert task.read("audit")
+        assert file in read_error(partial(task.read, "calibration"))
 
 
 @pytest.mark.parametrize(

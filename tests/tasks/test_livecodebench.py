@@ -23,7 +23,7 @@ def list_question_ids(documents) -> list[str]:
 
 def test_splits_pool_and_audit_by_contest_date(data):
     task = load_task("gapft_livecodebench")
-    audit, pool = task.read_audit(), task.read_pool()
+    audit, pool = task.read("audit"), task.read("pool")
     assert [p.document["question_id"] for p in audit] == ["abc004_a", "5"]
     assert [p.document["question_id"] for p in pool] == ["3", "abc002_a"]
     assert audit[0].id.startswith("abc004_a-")
@@ -59,7 +59,7 @@ def test_excludes_or_keeps_flagged_problems(data):
     splits = livecodebench.load("local", exclude="bad_tests", exclude_ids=["3"])
     flags = {d["question_id"]: d["erratum"] for d in (*splits["pool"], *splits["audit"])}
     assert flags == {"abc002_a": None, "abc326_d": "several_answers", "abc004_a": None, "5": None}
-    assert "LiveCodeBench pool: 1 problems dropped (exclude_ids)" in splits.read("pool").dropped
+    assert "LiveCodeBench pool: 1 problems dropped (exclude_ids)" in splits["pool"].dropped
 
 
 def test_finds_errata_by_id_or_title():
@@ -72,7 +72,7 @@ def test_finds_errata_by_id_or_title():
 
 
 def test_prompt_of_stdin_problem(data):
-    (problem, _) = load_task("gapft_livecodebench").read_audit()
+    (problem, _) = load_task("gapft_livecodebench").read("audit")
     assert problem.prompt == (
         "Solve the programming problem below in Python 3. Write a whole program that reads from "
         "standard input and writes to standard output. It is run on many inputs, so leave out "
@@ -91,7 +91,7 @@ def test_prompt_of_stdin_problem(data):
 
 
 def test_prompt_of_function_problem_has_starter_code(data):
-    (_, problem) = load_task("gapft_livecodebench").read_audit()
+    (_, problem) = load_task("gapft_livecodebench").read("audit")
     assert "standard input" not in problem.prompt
     assert problem.prompt.endswith(
         "Problem:\n\nMultiply the given number by 5.\n\nCode to complete:\n\n```python\n"
@@ -102,7 +102,7 @@ def test_prompt_of_function_problem_has_starter_code(data):
 
 
 def test_only_gold_contains_hidden_tests(data):
-    for problem in load_task("gapft_livecodebench").read_audit():
+    for problem in load_task("gapft_livecodebench").read("audit"):
         assert problem.gold["public"] == len(problem.gold["tests"]) == 1
         assert "hidden" not in problem.document
         text = json.dumps(problem.document)

@@ -16,7 +16,7 @@ def test_logiqa_matches_paper_counts():
     for name in ("train", "test"):
         find_real_file(f"logiqa2/{name}.txt")
     splits = logiqa.load(revision="the local files")
-    assert [splits.read(name).unpublished for name in ("pool", "audit", "test")] == [""] * 3
+    assert [splits[name].unpublished for name in ("pool", "audit", "test")] == [""] * 3
 
 
 def test_real_validation_file_has_unique_ids(tmp_path, monkeypatch):
@@ -27,7 +27,7 @@ def test_real_validation_file_has_unique_ids(tmp_path, monkeypatch):
     record = '{"id": 0, "answer": 0, "text": "t", "question": "q", "options": ["a", "b"]}'
     (folder / "train.txt").write_text(record, encoding="utf-8")
     monkeypatch.setenv("GAPFT_DATA_DIR", str(tmp_path))
-    ids = [problem.id for problem in load_task("gapft_logiqa").read_audit()]
+    ids = [problem.id for problem in load_task("gapft_logiqa").read("audit")]
     assert (len(ids), len(set(ids))) == (1_569, 1_569)
     assert sum(not is_repeat(name) for name in ids) == 1_555
 
@@ -37,7 +37,7 @@ def test_splits_real_math_training_file():
     if (train.parent / "test.jsonl").is_file():
         pytest.skip("GAPFT_DATA_DIR has MATH's test split")
     task = load_task("gapft_math")
-    assert (len(task.read_pool()), len(task.read_audit())) == (6_898, 600)
+    assert (len(task.read("pool")), len(task.read("audit"))) == (6_898, 600)
     assert "MATH train: 2 of 7500 problems dropped (empty gold answer); 7498 kept" in task.dropped
 
 

@@ -139,7 +139,7 @@ def test_first_problems_come_from_all_generators() -> None:
 def test_short_yaml_makes_a_task(tmp_path: Path) -> None:
     write_task(tmp_path, generators={"gcd": {}}, pool=12, audit=6)
     task = load_task("sums", [tmp_path])
-    pool, audit = task.read_pool(), task.read_audit()
+    pool, audit = task.read("pool"), task.read("audit")
     assert (len(pool), len(audit)) == (12, 6)
     assert audit[0].prompt.endswith("\n\nReply with only the final result, as: Answer: RESULT")
     assert audit[0].id.startswith("gcd-")
@@ -156,7 +156,7 @@ def test_short_yaml_makes_a_task(tmp_path: Path) -> None:
 
 def test_word_problem_examples_pass() -> None:
     task = load_task("gapft_rg_word_problems")
-    problem = task.read_audit()[0]
+    problem = task.read("audit")[0]
     assert problem.prompt.startswith("A baker makes 12 rolls")
     assert problem.prompt.count("Answer: RESULT") == 3
     with load_verifier(task.verifier) as verifier:  # type: ignore[attr-defined]

@@ -99,8 +99,8 @@ def _describe_data() -> Iterator[str]:
             continue
         try:
             task = load_task(entry.name)
-            pool = task.read_pool()
-            audit = task.read_audit()
+            pool = task.read("pool")
+            audit = task.read("audit")
         except DataNotFound:
             yield (
                 f"{entry.name}: no data on this machine; put the files under $GAPFT_DATA_DIR, or "

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.lm_eval_bridge.benchmarks.splits import Source, SplitData, Splits
+from gapft_harness.lm_eval_bridge.benchmarks.splits import Source, Splits
 from gapft_harness.lm_eval_bridge.task_file.documents import (
     Document,
     Documents,
@@ -46,7 +46,7 @@ def load(revision: str) -> Splits:
     return Splits({split: partial(_read_split, part, revision) for split, part in _PARTS.items()})
 
 
-def _read_split(part: str, pinned: str) -> SplitData:
+def _read_split(part: str, pinned: str) -> Documents:
     folder = SOURCE.find_folder()
     if folder is None:
         documents = _download_split(part, SOURCE.choose_revision(pinned))
@@ -56,7 +56,7 @@ def _read_split(part: str, pinned: str) -> SplitData:
         )
     check_fields(documents, {"question": str, "answer": str})
     records = [_parse_record(row, documents.describe_place(n)) for n, row in enumerate(documents)]
-    return SplitData(Documents(records, [documents.describe_place(n) for n in range(len(records))]))
+    return Documents(records, [documents.describe_place(n) for n in range(len(records))])
 
 
 def _parse_record(row: Mapping[str, Any], place: str) -> Document:

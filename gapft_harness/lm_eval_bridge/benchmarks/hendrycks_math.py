@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.lm_eval_bridge.benchmarks.splits import Source, SplitData, Splits
+from gapft_harness.lm_eval_bridge.benchmarks.splits import Source, Splits
 from gapft_harness.lm_eval_bridge.task_file.documents import (
     Document,
     Documents,
@@ -62,46 +62,37 @@ def load(revision: str, audit_size: int = AUDIT_SIZE) -> Splits:
     """
 
     @cache
-    def read(part: str) -> SplitData:
+    def read(part: str) -> Documents:
         return _drop_empty_golds(_read_records(part, revision), part)
 
     @cache
-    def read_audit() -> SplitData:
+    def read_audit() -> Documents:
         part = _choose_audit_part()
         source = read(part)
-        chosen = set(sorted({_compute_key(d) for d in source.documents})[:audit_size])
+        chosen = set(sorted({_compute_key(document) for document in source})[:audit_size])
         if len(chosen) < audit_size:
             raise UserError(
                 f"{SOURCE.benchmark}: {part} has {len(chosen)} different problems; expected at "
                 f"least {audit_size} for the audit (audit_size)"
             )
-        documents = source.documents.where(_accept_once(chosen))
-        rest = len(source.documents) - len(documents)
-        sentence = (
-            f"MATH audit: {rest} of {len(source.documents)} problems of {part} dropped (not chosen "
-            f"by the frozen rule); {len(documents)} kept"
-        )
-        return SplitData(documents, (*source.dropped, sentence))
+        reason = "not chosen by the frozen rule"
+        return source.keep(_accept_once(chosen), "MATH audit", f"problems of {part}", reason)
 
-    def read_pool() -> SplitData:
-        source = read("train")
-        audit_keys = {_compute_key(document) for document in read_audit().documents}
-        rest = source.documents.where(lambda document: _compute_key(document) not in audit_keys)
+    def read_pool() -> Documents:
+        audit_keys = {_compute_key(document) for document in read_audit()}
+        rest = read("train").keep(
+            lambda document: _compute_key(document) not in audit_keys,
+            "MATH pool",
+            "problems of train",
+            "also in the audit",
+        )
         if not len(rest):
             raise UserError(
                 f"{SOURCE.benchmark}: the pool is empty: all problems of train are in the audit"
             )
-        number = len(source.documents) - len(rest)
-        return SplitData(
-            rest,
-            (
-                *source.dropped,
-                f"MATH pool: {number} of {len(source.documents)} problems of train dropped (also "
-                f"in the audit); {len(rest)} kept",
-            ),
-        )
+        return rest
 
-    def read_calibration() -> SplitData:
+    def read_calibration() -> Documents:
         if _choose_audit_part() != "test":
             raise UserError(
                 f"{SOURCE.benchmark}: no problems to calibrate on: without test.jsonl, the audit "
@@ -109,22 +100,19 @@ def load(revision: str, audit_size: int = AUDIT_SIZE) -> Splits:
                 "number of problems to take from the pool (in a new run)"
             )
         source = read("test")
-        excluded_keys = {_compute_key(d) for d in read("train").documents}
-        excluded_keys |= {_compute_key(d) for d in read_audit().documents}
-        chosen = set(
-            sorted({_compute_key(d) for d in source.documents} - excluded_keys)[:audit_size]
-        )
+        excluded_keys = {_compute_key(d) for d in read("train")}
+        excluded_keys |= {_compute_key(d) for d in read_audit()}
+        chosen = set(sorted({_compute_key(d) for d in source} - excluded_keys)[:audit_size])
         if not chosen:
             raise UserError(
                 f"{SOURCE.benchmark}: no problems to calibrate on: all of test is in the audit"
             )
-        documents = source.documents.where(_accept_once(chosen))
-        sentence = (
-            f"MATH calibration: {len(source.documents) - len(documents)} of "
-            f"{len(source.documents)} problems of test dropped (not chosen by the frozen rule, or "
-            f"also in the audit or in train); {len(documents)} kept"
+        return source.keep(
+            _accept_once(chosen),
+            "MATH calibration",
+            "problems of test",
+            "not chosen by the frozen rule, or also in the audit or in train",
         )
-        return SplitData(documents, (*source.dropped, sentence))
 
     return Splits({"pool": read_pool, "audit": read_audit, "calibration": read_calibration})
 
@@ -146,16 +134,15 @@ def _compute_key(document: Document) -> str:
     return hashlib.sha256(f"{_SALT}\n{document['problem'].strip()}".encode()).hexdigest()
 
 
-def _drop_empty_golds(documents: Documents, part: str) -> SplitData:
+def _drop_empty_golds(documents: Documents, part: str) -> Documents:
     """Drop records with an empty gold answer."""
-    rest = documents.where(lambda document: bool(document["answer"].strip()))
-    if not (dropped := len(documents) - len(rest)):
-        return SplitData(rest)
-    sentence = (
-        f"MATH {part}: {dropped} of {len(documents)} problems dropped (empty gold answer); "
-        f"{len(rest)} kept"
-    )
-    return SplitData(rest, (sentence,))
+
+    def has_gold(document: Document) -> bool:
+        return bool(document["answer"].strip())
+
+    if all(map(has_gold, documents)):
+        return documents
+    return documents.keep(has_gold, f"MATH {part}", "problems", "empty gold answer")
 
 
 def _choose_audit_part() -> str:

@@ -15,7 +15,6 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -23,7 +22,7 @@ from types import MappingProxyType
 
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.json_values import parse_object
-from gapft_harness.lm_eval_bridge.benchmarks.splits import DATA_DIR, Source, SplitData, Splits
+from gapft_harness.lm_eval_bridge.benchmarks.splits import DATA_DIR, Source, Splits
 from gapft_harness.lm_eval_bridge.task_file.documents import (
     Document,
     Documents,
@@ -88,27 +87,6 @@ _OTHER_FIELDS = ("contest_date", "starter_code", "difficulty", "metadata")
 _KEPT_FIELDS = (*_ID_FIELDS, *_OTHER_FIELDS[:3])
 
 
-@dataclass(frozen=True, slots=True)
-class _SplitRule:
-    """The rule that divides problems into pool and audit.
-
-    Attributes:
-        audit_from: the audit's first contest day.
-        exclude: flags whose problems are dropped.
-        exclude_ids: further problems to drop.
-    """
-
-    audit_from: date
-    exclude: frozenset[str]
-    exclude_ids: frozenset[str]
-
-    def find_reason(self, record: Document, flag: str | None) -> str:
-        """Return the reason to drop a problem; empty to keep it."""
-        if flag in self.exclude:
-            return f"ERRATA: {flag}"
-        return "exclude_ids" if record["question_id"] in self.exclude_ids else ""
-
-
 def load(
     revision: str,
     audit_from: str | date = AUDIT_FROM,
@@ -133,32 +111,40 @@ def load(
     Raises:
         UserError: an invalid day, or an unknown flag.
     """
-    rule = _SplitRule(
-        audit_from=_parse_day(audit_from, "audit_from"),
-        exclude=frozenset([exclude] if isinstance(exclude, str) else exclude),
-        exclude_ids=frozenset(map(str, exclude_ids)),
-    )
-    for flag in rule.exclude:
+    first_day = _parse_day(audit_from, "audit_from")
+    reasons = {str(question_id): "exclude_ids" for question_id in exclude_ids}
+    for flag in [exclude] if isinstance(exclude, str) else exclude:
         if flag not in ERRATA:
             raise UserError(f"exclude: unknown flag {flag!r}; {did_you_mean(str(flag), ERRATA)}")
-    return Splits({name: partial(_read_split, name, rule, revision) for name in ("pool", "audit")})
+        reasons[flag] = f"ERRATA: {flag}"
+    read = partial(_read_split, revision=revision, first_day=first_day, reasons=reasons)
+    return Splits({name: partial(read, name) for name in ("pool", "audit")})
 
 
-def _read_split(name: str, rule: _SplitRule, revision: str) -> SplitData:
-    """Read one split in one pass over all files."""
+def _read_split(
+    name: str, *, revision: str, first_day: date, reasons: Mapping[str, str]
+) -> Documents:
+    """Read one split in one pass over all files.
+
+    Args:
+        name: ``pool`` or ``audit``.
+        revision: commit of the hub's dataset.
+        first_day: the audit's first contest day.
+        reasons: for each flag or question_id whose problems are dropped, the reason in words.
+    """
     records: list[Document] = []
     places: list[str] = []
     audit_texts: set[bytes] = set()
     excluded: Counter[str] = Counter()
     for record, place in _stream_records(revision):
         day = _parse_day(record["contest_date"], f"{place}: contest_date")
-        split = "audit" if day >= rule.audit_from else "pool"
+        split = "audit" if day >= first_day else "pool"
         if split == "audit":
             audit_texts.add(_hash_text(record))
         if split != name:
             continue
         flag = find_flag(record["question_id"], record["question_title"])
-        if reason := rule.find_reason(record, flag):
+        if reason := reasons.get(flag or "") or reasons.get(record["question_id"]):
             excluded[reason] += 1
             continue
         records.append({**_build_problem(record, place), "erratum": flag})
@@ -177,10 +163,10 @@ def _read_split(name: str, rule: _SplitRule, revision: str) -> SplitData:
         documents = rest
     if not len(documents):
         raise UserError(
-            f"{SOURCE.benchmark}: the {name} is empty: audit_from is {rule.audit_from}, and the "
+            f"{SOURCE.benchmark}: the {name} is empty: audit_from is {first_day}, and the "
             "files have no contest on that side of the day; change audit_from or add files"
         )
-    return SplitData(documents, tuple(sentences))
+    return documents.with_notes(sentences)
 
 
 def _stream_records(revision: str) -> Iterator[tuple[Document, str]]:

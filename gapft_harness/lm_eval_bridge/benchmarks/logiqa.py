@@ -16,7 +16,6 @@ from pathlib import Path
 from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge.benchmarks.splits import (
     Source,
-    SplitData,
     Splits,
     describe_unpublished,
 )
@@ -59,41 +58,41 @@ def load(revision: str) -> Splits:
         check_choice(documents, "answer", "options")
         return documents
 
-    def read_split(label: str, part: str, *others: str) -> SplitData:
+    def read_split(label: str, part: str, *others: str) -> Documents:
         documents = read(part)
         other_names = " or ".join(others)
         elsewhere = {_normalize_prompt(document) for other in others for document in read(other)}
-        rest = documents.where(lambda document: _normalize_prompt(document) not in elsewhere)
+        rest = documents.keep(
+            lambda document: _normalize_prompt(document) not in elsewhere,
+            f"{SOURCE.benchmark} {label}",
+            f"records of {part}",
+            f"prompt is in {other_names}",
+        )
         if not len(rest):
             raise UserError(f"{SOURCE.benchmark}: every prompt of {part} is also in {other_names}")
         dropped = len(documents) - len(rest)
         counted = {"pool": ("dropped from the pool", dropped), "audit": ("audit", len(rest))}
-        return SplitData(
-            rest,
-            (
-                f"{SOURCE.benchmark} {label}: {dropped} of {len(documents)} "
-                f"records of {part} dropped (prompt is in {other_names}); {len(rest)} kept",
-            ),
-            _compare_with_paper(*counted[label]) if label in counted else "",
-        )
+        return _compare_with_paper(rest, *counted[label]) if label in counted else rest
 
-    def read_whole_test() -> SplitData:
+    def read_whole_test() -> Documents:
         documents = read("test.txt")
-        return SplitData(documents, (), _compare_with_paper(_WHOLE_TEST, len(documents)))
+        return _compare_with_paper(documents, _WHOLE_TEST, len(documents))
 
     return Splits(
         {
             "pool": lambda: read_split("pool", "train.txt", "test.txt"),
             "audit": lambda: read_split("audit", "test.txt", "train.txt"),
             "calibration": lambda: read_split("calibration", "dev.txt", "train.txt", "test.txt"),
-            "train": lambda: SplitData(read("train.txt")),
+            "train": lambda: read("train.txt"),
             "test": read_whole_test,
         }
     )
 
 
-def _compare_with_paper(what: str, count: int) -> str:
-    return describe_unpublished(what, count, PAPER_COUNTS[what])
+def _compare_with_paper(documents: Documents, what: str, count: int) -> Documents:
+    """Note a count that differs from the paper's."""
+    difference = describe_unpublished(what, count, PAPER_COUNTS[what])
+    return documents.with_notes(documents.dropped, difference)
 
 
 def _normalize_prompt(document: Document) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from gapft_harness.core.errors import GapftError, UserError, describe_error
 from gapft_harness.core.extras import install_command, is_installed
 from gapft_harness.core.streams import derive_key
 from gapft_harness.core.validation import describe_fault
-from gapft_harness.lm_eval_bridge.benchmarks.splits import SplitData, Splits
+from gapft_harness.lm_eval_bridge.benchmarks.splits import Splits
 from gapft_harness.lm_eval_bridge.task_file.documents import Document, Documents
 from gapft_harness.verification.pool import WorkerPool
 
@@ -145,13 +145,13 @@ def _hash_question(problem: Document) -> str:
     return hashlib.sha256(problem["question"].encode()).hexdigest()
 
 
-def _build_split(name: str, problems: Sequence[Document]) -> Callable[[], SplitData]:
+def _build_split(name: str, problems: Sequence[Document]) -> Callable[[], Documents]:
     ordered = sorted(problems, key=_hash_question)  # mixes the generators
     places = [
         f"Reasoning Gym, {row['generator']}, {name}, problem {number}"
         for number, row in enumerate(ordered, start=1)
     ]
-    return lambda: SplitData(Documents(ordered, places))
+    return lambda: Documents(ordered, places)
 
 
 def _check_different(splits: Mapping[str, Sequence[Document]]) -> None:

@@ -5,16 +5,15 @@ The test split has no labels. The license allows research use only.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from gapft_harness.lm_eval_bridge.benchmarks.splits import (
     Source,
-    SplitData,
     Splits,
     describe_unpublished,
 )
 from gapft_harness.lm_eval_bridge.task_file.documents import (
+    Documents,
     check_choice,
     check_fields,
     read_documents,
@@ -49,13 +48,13 @@ def load(revision: str) -> Splits:
     )
 
 
-def _read_audit(revision: str) -> SplitData:
-    split = _read_split("val.json", "the audit", revision)
-    difference = describe_unpublished("audit", len(split.documents), PAPER_COUNTS["audit"])
-    return replace(split, unpublished=difference)
+def _read_audit(revision: str) -> Documents:
+    documents = _read_split("val.json", "the audit", revision)
+    difference = describe_unpublished("audit", len(documents), PAPER_COUNTS["audit"])
+    return documents.with_notes((), difference)
 
 
-def _read_split(name: str, needed_for: str, pinned: str) -> SplitData:
+def _read_split(name: str, needed_for: str, pinned: str) -> Documents:
     folder = SOURCE.find_folder()
     if folder is not None:
         path = SOURCE.require_file(folder, name, needed_for)
@@ -64,4 +63,4 @@ def _read_split(name: str, needed_for: str, pinned: str) -> SplitData:
     documents = read_documents(path)
     check_fields(documents, {"context": str, "question": str, "id_string": str})
     check_choice(documents, "label", "answers")
-    return SplitData(documents)
+    return documents

@@ -17,43 +17,16 @@ from gapft_harness.lm_eval_bridge.task_file.documents import Documents, read_doc
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class SplitData:
-    """A split's problems, and notes on dropped ones.
-
-    Attributes:
-        documents: the problems.
-        dropped: notes with counts of dropped problems.
-        unpublished: the count that differs from the paper's; empty if it does not.
-    """
-
-    documents: Documents
-    dropped: tuple[str, ...] = ()
-    unpublished: str = ""
-
-
 class Splits(Mapping[str, Documents]):
     """Split name -> problems. Reading a split reads only the files that it needs."""
 
-    def __init__(self, load: Mapping[str, Callable[[], SplitData]]) -> None:
+    def __init__(self, load: Mapping[str, Callable[[], Documents]]) -> None:
         """Store the loader of each split."""
         self._load = dict(load)
-        self._read: dict[str, SplitData] = {}
+        self._read: dict[str, Documents] = {}
 
     def __getitem__(self, name: str) -> Documents:
-        """Return the split's problems; the first reading logs what was dropped."""
-        return self.read(name).documents
-
-    def __iter__(self) -> Iterator[str]:
-        """Iterate over the splits' names."""
-        return iter(self._load)
-
-    def __len__(self) -> int:
-        """Return the number of splits."""
-        return len(self._load)
-
-    def read(self, name: str) -> SplitData:
-        """Read a split, with notes on dropped problems.
+        """Return the split's problems; the first reading logs what was dropped.
 
         Raises:
             KeyError: unknown split.
@@ -64,6 +37,14 @@ class Splits(Mapping[str, Documents]):
             for sentence in self._read[name].dropped:
                 _logger.info("%s", sentence)
         return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the splits' names."""
+        return iter(self._load)
+
+    def __len__(self) -> int:
+        """Return the number of splits."""
+        return len(self._load)
 
 
 def describe_unpublished(what: str, count: int, published: int) -> str:
@@ -96,8 +77,8 @@ def are_all_local(files: Mapping[str, Sequence[str]]) -> bool:
 def build_local_splits(files: Mapping[str, Sequence[str]]) -> Splits:
     """Build splits from local files, each read at its first use."""
 
-    def read(paths: Sequence[str]) -> SplitData:
-        return SplitData(reduce(add, (read_documents(Path(path)) for path in paths)))
+    def read(paths: Sequence[str]) -> Documents:
+        return reduce(add, (read_documents(Path(path)) for path in paths))
 
     return Splits({split: partial(read, paths) for split, paths in files.items()})
 

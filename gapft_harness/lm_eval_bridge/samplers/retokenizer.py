@@ -33,10 +33,9 @@ class Retokenizer:
         """
         check_chat_settings(settings)
         args = settings.model_args
-        key = "tokenizer" if "tokenizer" in args else "pretrained"
-        self.name = str(args[key])
+        self.name = str(args.get("tokenizer") or args["pretrained"])
         self._settings = settings
-        self._tokenizer = load_tokenizer(key, self.name, args)
+        self._tokenizer = load_tokenizer(args)
         self._add_bos = args.get("add_bos_token")
         self._turn_ends = find_turn_end_ids(self._tokenizer, settings)
         self.start_ids = find_start_ids(self._tokenizer, settings)
@@ -108,14 +107,16 @@ def prompt_lengths(settings: SamplerSettings, problems: Sequence[Problem]) -> li
     return [len(ids) for ids in tokenizer.prompt_ids([*map(tokenizer.render, requests)])]
 
 
-def load_tokenizer(key: str, name: str, args: Mapping[str, Any]) -> Any:
-    """Load a tokenizer from a folder or the hub.
+def load_tokenizer(args: Mapping[str, Any]) -> Any:
+    """Load the tokenizer that model arguments name, from a folder or the hub.
 
     Raises:
-        UserError: no tokenizer at ``name``; the message names the model argument ``key``.
+        UserError: there is none; the message names the model argument.
     """
     from transformers import AutoTokenizer
 
+    key = "tokenizer" if args.get("tokenizer") else "pretrained"
+    name = str(args[key])
     try:
         return AutoTokenizer.from_pretrained(
             name,
@@ -211,9 +212,7 @@ def has_chat_template(settings: SamplerSettings) -> bool:
     Raises:
         UserError: the tokenizer is not found.
     """
-    args = settings.model_args
-    key = "tokenizer" if args.get("tokenizer") else "pretrained"
-    return load_tokenizer(key, str(args[key]), args).chat_template is not None
+    return load_tokenizer(settings.model_args).chat_template is not None
 
 
 def summarize_error(error: BaseException) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, overload
@@ -12,23 +11,38 @@ from annotated_types import Len
 from pydantic import ConfigDict, ValidationError, create_model
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.json_values import parse_json, parse_object, require_object
-from gapft_harness.core.text import Json, read_lines, read_text, replace_surrogates
+from gapft_harness.core.json_values import (
+    find_json_fault,
+    parse_json,
+    read_objects,
+    require_object,
+)
+from gapft_harness.core.text import read_lines, read_text
 from gapft_harness.core.validation import describe_fault
 
 Document = dict[str, Any]
 
-#: An escaped half of a surrogate pair in JSON.
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-
 
 class Documents(Sequence[Document]):
-    """A split's records with the place of each; used where lm-eval expects a dataset."""
+    """A split's records with the place of each; used where lm-eval expects a dataset.
 
-    def __init__(self, records: Sequence[Document], places: Sequence[str]) -> None:
+    Attributes:
+        dropped: notes with counts of dropped records.
+        unpublished: the count that differs from the paper's; empty if it does not.
+    """
+
+    def __init__(
+        self,
+        records: Sequence[Document],
+        places: Sequence[str],
+        dropped: Sequence[str] = (),
+        unpublished: str = "",
+    ) -> None:
         """Pair records with their places, such as ``train.jsonl, line 7``."""
         self._records = list(records)
         self._places = list(places)
+        self.dropped = tuple(dropped)
+        self.unpublished = unpublished
 
     def __len__(self) -> int:
         """Return the number of records."""
@@ -69,6 +83,28 @@ class Documents(Sequence[Document]):
     #: The name of this method in the library ``datasets``.
     filter = where
 
+    def keep(
+        self, accept: Callable[[Document], bool], split: str, records: str, reason: str
+    ) -> Documents:
+        """Return the records that a function accepts, with a note on the others.
+
+        Args:
+            accept: the function.
+            split: the split's name for the note, such as ``MATH pool``.
+            records: what the records are, such as ``problems of train``.
+            reason: why the others are dropped.
+        """
+        rest = self.where(accept)
+        note = (
+            f"{split}: {len(self) - len(rest)} of {len(self)} {records} dropped ({reason}); "
+            f"{len(rest)} kept"
+        )
+        return rest.with_notes((*self.dropped, note))
+
+    def with_notes(self, dropped: Sequence[str], unpublished: str = "") -> Documents:
+        """Return the same records with these notes."""
+        return Documents(self._records, self._places, dropped, unpublished)
+
     def map(self, change: Callable[[Document], Document]) -> Documents:
         """Return all records after ``change``, with the same places."""
         return Documents([change(record) for record in self._records], self._places)
@@ -95,15 +131,11 @@ def read_documents(path: Path) -> Documents:
         UserError: the file is missing, empty, not UTF-8, truncated or malformed, or has values
             that are not objects; the message names the line.
     """
-    text = read_text(path)
-    if not text.strip():
-        raise UserError(f"{path}: empty file; expected one JSON object per line")
-    documents = (
-        _parse_json_list(path, text) if text.lstrip()[0] == "[" else _parse_json_lines(path, text)
-    )
-    if not len(documents):
+    first = next((line for _, line in read_lines(path) if line.strip()), "")
+    pairs = [*(_read_list(path) if first.lstrip()[:1] == "[" else stream_documents(path))]
+    if not pairs:
         raise UserError(f"{path}: no records; expected at least one")
-    return documents
+    return Documents([record for record, _ in pairs], [place for _, place in pairs])
 
 
 def stream_documents(path: Path) -> Iterator[tuple[Document, str]]:
@@ -112,50 +144,25 @@ def stream_documents(path: Path) -> Iterator[tuple[Document, str]]:
     Raises:
         UserError: as in ``read_documents``.
     """
-    number = 0
-    for number, line in read_lines(path):
-        yield from _parse_line(path, number, line)
-    if number == 0:
-        raise UserError(f"{path}: empty file; expected one JSON object per line")
+    for _, record, place in read_objects(path):
+        yield _require_json(record, place), place
 
 
-def _parse_line(path: Path, number: int, line: str) -> Iterator[tuple[Document, str]]:
-    """Yield the record of a line with its place; nothing for an empty line."""
-    if line.strip():
-        place = f"{path}, line {number}"
-        yield _require_whole(parse_object(line, place), line, place), place
-
-
-def _parse_json_lines(path: Path, text: str) -> Documents:
-    # Not splitlines(): it also splits at characters that JSON strings may contain (U+2028).
-    lines = enumerate(text.split("\n"), start=1)
-    records = [pair for number, line in lines for pair in _parse_line(path, number, line)]
-    return Documents([record for record, _ in records], [place for _, place in records])
-
-
-def _parse_json_list(path: Path, text: str) -> Documents:
-    records = []
-    places = []
-    for number, record in enumerate(
-        _require_whole(parse_json(text, str(path)), text, str(path)), start=1
-    ):
+def _read_list(path: Path) -> Iterator[tuple[Document, str]]:
+    """Yield the records of a JSON list with their places."""
+    for number, record in enumerate(parse_json(read_text(path), str(path)), start=1):
         place = f"{path}, record {number}"
-        records.append(require_object(record, place))
-        places.append(place)
-    return Documents(records, places)
+        yield _require_json(require_object(record, place), place), place
 
 
-def _require_whole(record: Json, text: str, place: str) -> Json:
-    """Return what was read from a text, if UTF-8 can encode it.
+def _require_json(record: Document, place: str) -> Document:
+    """Return a record that can be written and read everywhere.
 
     Raises:
-        UserError: it contains half of a surrogate pair.
+        UserError: it is nested too deeply, or contains half of a surrogate pair.
     """
-    if _SURROGATE.search(text) and replace_surrogates(record) != record:
-        raise UserError(
-            f"{place}: found half of a surrogate pair (a single \\ud800 to \\udfff), which UTF-8 "
-            "cannot encode; expected complete characters"
-        )
+    if fault := find_json_fault(record):
+        raise UserError(f"{place}: the record {fault}")
     return record
 
 
