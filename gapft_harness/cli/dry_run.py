@@ -244,9 +244,8 @@ def _describe_end_tokens(ends: Mapping[str, Any]) -> Iterator[str]:
 
 def _describe_memory(plan: _Plan, model: Any) -> str:
     """Describe the memory of a training process; note a large model without a GPU."""
-    from gapft_harness.core.memory import measure_free_memory
     from gapft_harness.training.devices import resolve_device
-    from gapft_harness.training.memory import estimate_memory
+    from gapft_harness.training.memory import estimate_memory, measure_usable_memory
 
     recipe = plan.recipe
     settings = [recipe.resolve_training(name) for name in recipe.conditions]
@@ -258,8 +257,8 @@ def _describe_memory(plan: _Plan, model: Any) -> str:
             "GPU: torch finds none, so that this model would be trained on the CPU; to allow that, "
             "set model.args.device: cpu"
         )
-    free = measure_free_memory(device) / 1e9
-    return f"memory: training holds {largest}; {free:.3g} GB are free on {device}"
+    usable = measure_usable_memory(device) / 1e9
+    return f"memory: training holds {largest}; {usable:.3g} GB of {device} may be used"
 
 
 def _describe_conditions(plan: _Plan) -> Iterator[str]:
