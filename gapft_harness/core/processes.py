@@ -1,7 +1,7 @@
 """Worker processes: ``WorkerProcess`` is the parent's side, ``Parent`` the worker's.
 
-Messages are frames of JSON on two dedicated pipes: a length of four bytes, then the text. The
-output of the process goes to a file; error messages show the end of it.
+Messages are lines of JSON on two dedicated pipes. The output of the process goes to a file; error
+messages show the end of it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import importlib
 import json
 import os
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
@@ -91,15 +90,6 @@ def reduce_gc_frequency() -> None:
     gc.set_threshold(50_000)
 
 
-#: The header of a frame: the number of bytes that follow.
-LENGTH = struct.Struct(">I")
-
-
-def frame_message(content: bytes) -> bytes:
-    """Return JSON with the frame header, ready for a pipe."""
-    return LENGTH.pack(len(content)) + content
-
-
 def import_function(function: str) -> Callable[..., Any]:
     """Import the function named ``module:name``."""
     module, _, name = function.partition(":")
@@ -133,18 +123,15 @@ class Parent:
         self._messages = os.fdopen(messages, "rb")
         self._reports = reports
 
-    def read_messages(self) -> Iterator[bytes]:
-        """Yield the parent's messages as JSON until the parent closes the pipe or dies."""
-        while len(head := self._messages.read(LENGTH.size)) == LENGTH.size:
-            (length,) = LENGTH.unpack(head)
-            content = self._messages.read(length)
-            if len(content) < length:
-                return
-            yield content
+    def read_messages(self) -> Iterator[Any]:
+        """Yield the parent's messages until the parent closes the pipe or dies."""
+        for line in self._messages:
+            if line.endswith(b"\n"):  # a parent that dies may leave a part of a message
+                yield json.loads(line)
 
-    def send(self, content: bytes) -> None:
-        """Send the parent a report as JSON; exit this process if the parent has died."""
-        view = memoryview(frame_message(content))
+    def send(self, report: str) -> None:
+        """Send the parent a report, one line of JSON; exit this process if the parent has died."""
+        view = memoryview(f"{report}\n".encode())
         try:
             while view:
                 view = view[os.write(self._reports, view) :]
@@ -231,7 +218,7 @@ class WorkerProcess:
 
     def send(self, message: Any) -> None:
         """Send the worker a message; ``receive`` reports it if the worker has died."""
-        view = memoryview(frame_message(json.dumps(message).encode()))
+        view = memoryview(f"{json.dumps(message)}\n".encode())
         with contextlib.suppress(BrokenPipeError):
             while view:
                 view = view[os.write(self.messages, view) :]
@@ -244,15 +231,8 @@ class WorkerProcess:
             return [] if self.process.poll() is None else None
         if not data:
             return None
-        data, start, reports = self.buffer + data, 0, []
-        while len(data) >= (content := start + LENGTH.size):
-            end = content + LENGTH.unpack_from(data, start)[0]
-            if len(data) < end:
-                break
-            reports.append(json.loads(data[content:end]))
-            start = end
-        self.buffer = data[start:]
-        return reports
+        *reports, self.buffer = (self.buffer + data).split(b"\n")
+        return list(map(json.loads, reports))
 
     def forget_output(self) -> None:
         """Truncate the file with the worker's output."""
