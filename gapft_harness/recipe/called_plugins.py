@@ -8,7 +8,12 @@ from functools import partial
 from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.manager import Plugins, Registration
 from gapft_harness.hooks.protocols import Selector
-from gapft_harness.hooks.registration import SamplerTraits, SelectorTraits, find_setting_fault
+from gapft_harness.hooks.registration import (
+    SamplerTraits,
+    SelectorTraits,
+    find_setting_fault,
+    find_value_fault,
+)
 from gapft_harness.recipe.recipe import Recipe
 
 #: Kinds that the stage of an experiment may call.
@@ -83,7 +88,7 @@ def find_selector(
     entry = plugins.get("selector", settings.selector)
     if fault := find_setting_fault(
         entry.value, settings.params, positional_count=_POSITIONAL_COUNT
-    ):
+    ) or find_value_fault(entry.value, settings.params):
         raise UserError(
             f"key {f'conditions.{condition}.params'!r}, for selector {settings.selector!r}: {fault}"
         )
