@@ -20,7 +20,7 @@ from gapft_harness.engine.run import RECORDS, Run
 from gapft_harness.engine.step import Step
 from gapft_harness.engine.store import open_store
 from gapft_harness.hooks.manager import Plugins, load_plugins
-from gapft_harness.hooks.registration import SamplerTraits
+from gapft_harness.hooks.registration import SamplerTraits, SelectorTraits
 from gapft_harness.recipe.called_plugins import check_names
 from gapft_harness.recipe.conditions import find_own_settings
 from gapft_harness.recipe.reading import format_recipe
@@ -115,8 +115,8 @@ def describe_dry_run(choice: Options, run_dir: Path | None) -> str:
     recipe, path = resolve_run(choice, run_dir)
     plugins = load_plugins(choice.plugin_files)
     with name_missing_plugins(path):
-        _, changes = RunDirectory.compare_recipe(path, recipe, plugins)  # a wrong folder first
-        check_names(recipe, plugins)
+        extended, changes = RunDirectory.compare_recipe(path, recipe, plugins)
+        check_names(extended, plugins)
         experiments = load_experiments(recipe, plugins, map_keys_to_options(choice))
     warnings = list_replicate_warnings(recipe)
     try:
@@ -274,7 +274,8 @@ def _describe_conditions(plan: _Plan) -> Iterator[str]:
         details += [
             format_own_setting(*item, recipe.search.k) for item in own_settings[name].items()
         ]
-        if plan.plugins.find_selector_traits(condition.selector).has_own_budget:
+        selector = plan.plugins.get("selector", condition.selector)
+        if selector.require_traits(SelectorTraits).has_own_budget:
             details.append("a slot for each verified problem, as a reference")
         else:
             has_own = bool(own_settings[name]) or condition.n is not None

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from functools import partial
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.hooks.manager import Plugins, Registration
+from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import Selector
 from gapft_harness.hooks.registration import (
+    Registration,
     SamplerTraits,
     SelectorTraits,
     find_setting_fault,
