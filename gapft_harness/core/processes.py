@@ -123,15 +123,15 @@ class Parent:
         self._messages = os.fdopen(messages, "rb")
         self._reports = reports
 
-    def read_messages(self) -> Iterator[Any]:
-        """Yield the parent's messages until the parent closes the pipe or dies."""
+    def read_messages(self) -> Iterator[bytes]:
+        """Yield the parent's messages as JSON until the parent closes the pipe or dies."""
         for line in self._messages:
             if line.endswith(b"\n"):  # a parent that dies may leave a part of a message
-                yield json.loads(line)
+                yield line
 
-    def send(self, report: str) -> None:
+    def send(self, content: bytes) -> None:
         """Send the parent a report, one line of JSON; exit this process if the parent has died."""
-        view = memoryview(f"{report}\n".encode())
+        view = memoryview(content + b"\n")
         try:
             while view:
                 view = view[os.write(self._reports, view) :]

@@ -62,12 +62,12 @@ class ReportSender:
         """Send a job's outcome, after the pending progress report if there is one."""
         with self._lock:
             self._flush()
-            self._parent.send(message)
+            self._parent.send(message.encode())
             self._sent_at = float("-inf")
 
     def _flush(self) -> None:
         if self._pending is not None:
-            self._parent.send(json.dumps(["progress", *self._pending]))
+            self._parent.send(json.dumps(["progress", *self._pending]).encode())
             self._pending = None
             self._sent_at = time.monotonic()
 
@@ -76,6 +76,6 @@ def _receive_jobs(parent: Parent, jobs: queue.SimpleQueue[dict[str, Any]]) -> No
     """Put received jobs on the queue; end the process when the parent closes the pipe."""
     try:
         for message in parent.read_messages():
-            jobs.put(message)
+            jobs.put(json.loads(message))
     finally:
         os._exit(1)

@@ -30,7 +30,7 @@ def serve(
     """Process batches until the parent closes the pipe; see ``WorkerPool`` for the arguments."""
 
     def report(*fields: Any) -> None:
-        parent.send(json.dumps(fields))
+        parent.send(json.dumps(fields).encode())
 
     if memory_bytes is not None:
         resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
@@ -44,7 +44,7 @@ def serve(
         return
     report("ready")
     for batch in parent.read_messages():
-        for item in batch:
+        for item in json.loads(batch):
             _limit_cpu(timeout_s)
             try:
                 reply = json.dumps(["done", call(item)])
@@ -53,7 +53,7 @@ def serve(
                 # that raises SystemExit must not end the worker.
                 report("raised", describe_error(error))
             else:
-                parent.send(reply)
+                parent.send(reply.encode())
 
 
 def _limit_cpu(timeout_s: float) -> None:
