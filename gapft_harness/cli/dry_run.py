@@ -14,6 +14,7 @@ from gapft_harness.core.cpu import describe_slow_dtype
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.offline import force_offline
 from gapft_harness.core.records import Arm, Problem
+from gapft_harness.core.weights import find_weights_folder
 from gapft_harness.engine.outputs import NotKnownYet
 from gapft_harness.engine.planner import Planner
 from gapft_harness.engine.run import RECORDS, Run
@@ -183,20 +184,21 @@ def _examine_model(plan: _Plan) -> list[str]:
         if (check := sampler.require_traits(SamplerTraits).check) is not None:
             with sampler.wrap_errors():
                 check(build_sampler_settings(recipe))
-        folder = _find_model(arguments)
     except GapftError as error:
         plan.missing.append(f"model: {error}")
         return []
-    if folder is None:
+    try:
+        find_weights_folder(arguments)
+    except (OSError, ValueError):
         revision = f" at revision {arguments['revision']}" if "revision" in arguments else ""
         plan.missing.append(
-            f"model {arguments['pretrained']}{revision}: not in the hub's cache; the run would "
-            "download it"
+            f"model {arguments['pretrained']}{revision}: neither a folder nor in the hub's cache; "
+            "the run would download it from the hub"
         )
         return []
     try:
         ends = find_end_tokens(recipe, plan.plugins)
-        model = build_meta_model({**arguments, "pretrained": str(folder)}, recipe.training)
+        model = build_meta_model(arguments, recipe.training)
         lines, warnings = describe_adapted_modules(recipe, plan.plugins, model)
         plan.warnings += warnings
         if recipe.model.backend == "hf":
@@ -210,26 +212,6 @@ def _examine_model(plan: _Plan) -> list[str]:
     except GapftError as error:
         plan.missing.append(str(error))
         return []
-
-
-def _find_model(arguments: Mapping[str, Any]) -> Path | None:
-    """Find the folder of a model's config on this machine; None if it is not here.
-
-    Raises:
-        UserError: the name is neither a folder nor a name of the hub.
-    """
-    from huggingface_hub import try_to_load_from_cache
-    from huggingface_hub.errors import HFValidationError
-
-    name = arguments["pretrained"]
-    if Path(name).is_dir():
-        return Path(name)
-    try:
-        revision = str(arguments.get("revision", "main"))
-        cached = try_to_load_from_cache(name, "config.json", revision=revision)
-    except HFValidationError as error:
-        raise UserError(f"{name}: expected a folder or the name of a model on the hub") from error
-    return Path(cached).parent if isinstance(cached, str) else None
 
 
 def _describe_end_tokens(ends: Mapping[str, Any]) -> Iterator[str]:
