@@ -233,8 +233,7 @@ def _rank_responses(evidence: Evidence, responses: str, rng: Stream) -> list[Evi
         response_stream = rng.child("responses")
         pairs.sort(key=lambda pair: response_stream.key(f"{pair[0].problem_id}/{pair[1].index}"))
         return [e for e, _ in pairs]
-    read_greedy = evidence.read_greedy
-    deployed = read_greedy(evidence.problem_id) if read_greedy is not None else None
+    deployed = evidence.find_deployed()
     if deployed is None:
         raise UserError(
             f"selector {_SELECTOR!r}: responses is 'nearest', but the greedy response to problem "
