@@ -257,7 +257,7 @@ def _describe_conditions(plan: _Plan) -> Iterator[str]:
             format_own_setting(*item, recipe.search.k) for item in own_settings[name].items()
         ]
         selector = plan.plugins.get("selector", condition.selector)
-        if selector.require_traits(SelectorTraits).has_own_budget:
+        if selector.require_traits(SelectorTraits).budget == "own":
             details.append("a slot for each verified problem, as a reference")
         else:
             has_own = bool(own_settings[name]) or condition.n is not None

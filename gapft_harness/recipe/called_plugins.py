@@ -81,7 +81,7 @@ def find_selector(
             f"key {f'conditions.{condition}.params'!r}, for selector {settings.selector!r}: {fault}"
         )
     traits = entry.require_traits(SelectorTraits)
-    if settings.n is not None and traits.has_own_budget:
+    if settings.n is not None and traits.budget == "own":
         raise UserError(
             f"key {f'conditions.{condition}.n'!r}: selector {settings.selector!r} has its own "
             "budget; remove n"

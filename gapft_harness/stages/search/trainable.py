@@ -111,7 +111,7 @@ def _requires_whole_responses(recipe: Recipe, condition: str, plugins: Plugins) 
     truncation would make two sets of targets differ.
     """
     selector = plugins.get("selector", recipe.conditions[condition].selector)
-    can_borrow = selector.require_traits(SelectorTraits).can_borrow
+    can_borrow = selector.require_traits(SelectorTraits).responses == "borrowed"
     return can_borrow or recipe.resolve_training(condition).too_long == "refuse"
 
 
