@@ -60,10 +60,7 @@ def die_with_parent(parent: int) -> None:
 
 
 class Closing(ABC):
-    """Base class of objects that own processes or files; ``with`` calls ``close()`` at its end.
-
-    The harness closes a verifier of this class when the stage ends.
-    """
+    """Base class of objects that own processes or files; ``with`` calls ``close()`` at its end."""
 
     @abstractmethod
     def close(self) -> None:

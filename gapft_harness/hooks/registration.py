@@ -362,11 +362,10 @@ def find_value_fault(function: Callable[..., Any], arguments: Mapping[str, Any])
     """
     try:
         types = get_type_hints(function, include_extras=True)
-        faults = {
-            name: find_type_fault(value, types[name])
-            for name, value in arguments.items()
-            if name in types
-        }
-    except (NameError, TypeError, PydanticUserError):
+    except Exception:  # a plugin's annotations may be anything
         return ""
-    return next((f"{name}: {fault}" for name, fault in faults.items() if fault), "")
+    for name, value in arguments.items():
+        with contextlib.suppress(PydanticUserError, TypeError):
+            if name in types and (fault := find_type_fault(value, types[name])):
+                return f"{name}: {fault}"
+    return ""
