@@ -6,8 +6,8 @@ Symbols follow the paper *Learning from the Gap Between Pass@K and Pass@1*: stat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from gapft_harness.core.errors import PoolTooSmallError
@@ -184,10 +184,6 @@ class Response:
     reasoning: str = ""
 
 
-#: A response with the token ids of its prompt and its verdict's status.
-JudgedWithPrompt = tuple[Response, tuple[int, ...], Status]
-
-
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """A pool problem with its state and, for G and S, one selected verified response (Equation 6).
@@ -206,9 +202,9 @@ class Evidence:
         gold: the reference for the task's verifier.
         samples: the number of drawn samples, K; None: unknown.
         max_gen_toks: the length limit of the response in tokens; None: unknown.
-        read_judged: reads the responses of a problem id from disk, the deployment decode first,
-            each with the token ids of its prompt and its verdict's status; None: only ``response``
-            is known.
+        read_verified: the function that ``each_verified`` calls; None: only ``response`` is known.
+        read_greedy: returns the source's deployment decode of a problem id, passed or not; or None.
+        read_samples: the function that ``each_sample`` calls; None: the samples are unknown.
     """
 
     problem_id: str
@@ -221,7 +217,13 @@ class Evidence:
     gold: Gold = None
     samples: int | None = None
     max_gen_toks: int | None = None
-    read_judged: Callable[[str], Sequence[JudgedWithPrompt]] | None = field(
+    read_verified: Callable[[Evidence], tuple[Evidence, ...]] | None = field(
+        default=None, compare=False, repr=False
+    )
+    read_greedy: Callable[[str], Response | None] | None = field(
+        default=None, compare=False, repr=False
+    )
+    read_samples: Callable[[Evidence], tuple[tuple[Evidence, Status], ...]] | None = field(
         default=None, compare=False, repr=False
     )
 
@@ -230,31 +232,16 @@ class Evidence:
 
         Ordered by index, without the deployment decode. Every call reads the samples from disk.
         """
-        return tuple((e, status) for e, index, status in self._each_judged() if index != GREEDY)
+        return self.read_samples(self) if self.read_samples is not None else ()
 
     def each_verified(self) -> tuple[Evidence, ...]:
         """Return a copy of this evidence for each response that passed, ordered by index.
 
         In state G the deployment decode is first. Every call reads the responses from disk.
         """
-        if self.read_judged is None:
-            return () if self.response is None else (self,)
-        return tuple(
-            e
-            for e, index, status in self._each_judged()
-            if status == "pass" and (self.state == "G" or index != GREEDY)
-        )
-
-    def find_deployed(self) -> Response | None:
-        """Return the source's deployment decode, passed or not; None: unknown."""
-        return next((e.response for e, index, _ in self._each_judged() if index == GREEDY), None)
-
-    def _each_judged(self) -> Iterator[tuple[Evidence, int, Status]]:
-        """Yield a copy of this evidence for each response, its index and its verdict's status."""
-        judged = () if self.read_judged is None else self.read_judged(self.problem_id)
-        for response, prompt_ids, status in judged:
-            evidence = replace(self, response=response, prompt_ids=prompt_ids)
-            yield evidence, response.index, status
+        if self.read_verified is not None:
+            return self.read_verified(self)
+        return () if self.response is None else (self,)
 
     @property
     def verified(self) -> tuple[Response, ...]:

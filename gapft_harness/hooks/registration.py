@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_type_hints
+from typing import Any, Literal, TypeVar
 
-from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from gapft_harness.core.errors import GapftError, PluginError, did_you_mean
 from gapft_harness.core.records import Gold, Problem
@@ -348,24 +348,4 @@ def find_setting_fault(
         names = [*signature.parameters][positional_count:]
         unknown_name = next((name for name in arguments if name not in names), "")
         return f"{error}; {did_you_mean(unknown_name, names)}"
-    return ""
-
-
-def find_value_fault(function: Callable[..., Any], arguments: Mapping[str, Any]) -> str:
-    """Describe which argument has a value that its annotation does not allow; ``""`` if none has.
-
-    Annotations that pydantic cannot check are ignored, such as those for type checkers alone.
-
-    Args:
-        function: the function to call.
-        arguments: the keywords and their values.
-    """
-    try:
-        types = get_type_hints(function, include_extras=True)
-    except Exception:  # a plugin's annotations may be anything
-        return ""
-    for name, value in arguments.items():
-        with contextlib.suppress(PydanticUserError, TypeError):
-            if name in types and (fault := find_type_fault(value, types[name])):
-                return f"{name}: {fault}"
     return ""

@@ -12,7 +12,6 @@ from gapft_harness.hooks.registration import (
     Registration,
     SelectorTraits,
     find_setting_fault,
-    find_value_fault,
 )
 from gapft_harness.recipe.recipe import Recipe
 
@@ -55,7 +54,7 @@ def find_selector(
     entry = plugins.get("selector", settings.selector)
     if fault := find_setting_fault(
         entry.value, settings.params, positional_count=_POSITIONAL_COUNT
-    ) or find_value_fault(entry.value, settings.params):
+    ):
         raise UserError(
             f"key {f'conditions.{condition}.params'!r}, for selector {settings.selector!r}: {fault}"
         )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from gapft_harness.core.records import Evidence, JudgedWithPrompt, Response
+from gapft_harness.core.records import GREEDY, Evidence, Response, Status
 from gapft_harness.run_directory.tables import (
     parse_response,
     read_judged,
@@ -26,8 +27,8 @@ _MAX_GROUPS = 2
 class PoolResponses:
     """Reads the responses of problems from a split's table when a selector asks for them.
 
-    If problems are requested in the order of the pool, the table is read once; otherwise parts of
-    it are read again.
+    See ``Evidence.each_verified``, ``each_sample`` and ``read_greedy``. If problems are requested
+    in the order of the pool, the table is read once; otherwise parts of it are read again.
 
     Args:
         path: the table of the split's responses.
@@ -54,23 +55,46 @@ class PoolResponses:
         """Pickle the arguments only: a selector's worker processes read the table themselves."""
         return PoolResponses, (self._path, self._prompts, self._conversation, self._window)
 
-    def read_judged(self, problem_id: str) -> list[JudgedWithPrompt]:
-        """Return the problem's responses by index; see ``Evidence.read_judged``."""
-        import pyarrow.compute as pc
+    def read_verified(self, evidence: Evidence) -> tuple[Evidence, ...]:
+        """Return the problem's verified responses by index; see ``Evidence.each_verified``."""
+        return tuple(
+            self._replace_response(evidence, row)
+            for row in self._read_rows(evidence.problem_id)
+            if row["status"] == "pass" and (evidence.state == "G" or row["index"] != GREEDY)
+        )
 
-        judged: list[JudgedWithPrompt] = []
-        for number, (first, last) in enumerate(self._group_bounds):
-            if first <= problem_id <= last:
-                rows = self._group(number)
-                for row in rows.filter(pc.equal(rows["problem_id"], problem_id)).to_pylist():
-                    response = parse_response(row)
-                    judged.append((response, self.find_prompt(response), row["status"]))
-        return judged
+    def read_samples(self, evidence: Evidence) -> tuple[tuple[Evidence, Status], ...]:
+        """Return the problem's samples by index, each with its prompt and its verdict's status."""
+        return tuple(
+            (self._replace_response(evidence, row), row["status"])
+            for row in self._read_rows(evidence.problem_id, with_failed=True)
+            if row["index"] != GREEDY
+        )
+
+    def read_greedy(self, problem_id: str) -> Response | None:
+        """Return the problem's greedy response, passed or not; see ``Evidence.read_greedy``."""
+        rows = (row for row in self._read_rows(problem_id) if row["index"] == GREEDY)
+        return next(map(parse_response, rows), None)
 
     def find_prompt(self, response: Response) -> tuple[int, ...]:
         """Return the token ids of the training prompt of a response."""
         context_ids = response.context_ids if self._conversation else ()
         return context_ids or self._prompts[response.problem_id]
+
+    def _replace_response(self, evidence: Evidence, row: Mapping[str, Any]) -> Evidence:
+        response = parse_response(row)
+        return replace(evidence, response=response, prompt_ids=self.find_prompt(response))
+
+    def _read_rows(self, problem_id: str, with_failed: bool = False) -> list[dict[str, Any]]:
+        """Return the rows of a problem's responses, by index; see ``_read_group``."""
+        import pyarrow.compute as pc
+
+        found = []
+        for number, (first, last) in enumerate(self._group_bounds):
+            if first <= problem_id <= last:
+                rows = self._group(number, with_failed)
+                found += rows.filter(pc.equal(rows["problem_id"], problem_id)).to_pylist()
+        return found
 
     @cached_property
     def _group_bounds(self) -> list[tuple[str, str]]:
@@ -84,18 +108,29 @@ class PoolResponses:
             ]
         return [(c[0].as_py(), c[-1].as_py()) if len(c) else ("", "") for c in columns]
 
-    def _read_group(self, number: int) -> pa.Table:
-        """Read a row group without samples outside the window."""
+    def _read_group(self, number: int, with_failed: bool) -> pa.Table:
+        """Read a row group without samples outside the window.
+
+        Args:
+            number: the row group.
+            with_failed: whether to keep samples that did not pass.
+        """
         import pyarrow.compute as pc
         import pyarrow.parquet as pq
 
         with pq.ParquetFile(self._path) as file:
             rows = file.read_row_group(number)
-        if self._window is None:
-            return rows
-        first, k = self._window
-        within = pc.and_(pc.greater_equal(rows["index"], first), pc.less(rows["index"], first + k))
-        return rows.filter(pc.or_(within, pc.less(rows["index"], 0)))
+        deployment = pc.less(rows["index"], 0)
+        kept = pc.equal(rows["status"], "pass")
+        if with_failed:
+            kept = pc.is_valid(rows["status"])
+        if self._window is not None:
+            first, k = self._window
+            within = pc.and_(
+                pc.greater_equal(rows["index"], first), pc.less(rows["index"], first + k)
+            )
+            kept = pc.and_(kept, within)
+        return rows.filter(pc.or_(kept, deployment))
 
 
 def read_evidence(
@@ -147,7 +182,9 @@ def read_evidence(
                 problem.gold,
                 state.samples,
                 max_gen_toks,
-                stored.read_judged,
+                stored.read_verified,
+                stored.read_greedy,
+                stored.read_samples,
             )
         )
     return evidence

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Annotated, TypeVar
-
-from annotated_types import Gt, Lt
+from typing import TypeVar
 
 from gapft_harness.api import Evidence, UserError
 
 Label = TypeVar("Label", bound=Hashable)
-
-#: The largest difference of tokens, as a share.
-Tolerance = Annotated[float, Gt(0), Lt(1)]
 
 
 def count_supervised_tokens(evidence: Evidence) -> int:
@@ -38,7 +33,7 @@ def match_tokens(
     ordered: Sequence[tuple[Label, Evidence]],
     counts: Mapping[Label, int],
     slots: Sequence[Evidence],
-    tolerance: Tolerance | None,
+    tolerance: float | None,
     subject: str,
     times: int = 1,
     *,
@@ -65,7 +60,7 @@ def match_tokens(
             selection found is returned.
 
     Raises:
-        UserError: the tokens cannot be matched.
+        UserError: the tolerance is not a share, or the tokens cannot be matched.
     """
     chosen: dict[Label, list[Evidence]] = defaultdict(list)
     unused: list[tuple[Label, Evidence]] = []
@@ -75,6 +70,7 @@ def match_tokens(
         else:
             unused.append((stratum, evidence))
     if tolerance is not None:
+        _check_tolerance(tolerance, subject)
         targets = [sum(map(count, slots)) for count in _COUNTS.values()]
         first_totals = [
             times * sum(count(e) for members in chosen.values() for e in members)
@@ -124,6 +120,15 @@ def match_tokens(
                 "or raise tokens"
             )
     return [evidence for members in chosen.values() for evidence in members]
+
+
+def _check_tolerance(tolerance: object, subject: str) -> None:
+    is_number = isinstance(tolerance, int | float) and not isinstance(tolerance, bool)
+    if not is_number or not 0 < tolerance < 1:  # type: ignore[operator]
+        raise UserError(
+            f"selector {subject}: tokens is {tolerance!r}, expected a share between 0 and 1, "
+            "or null"
+        )
 
 
 def _find_token_range(

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
 
-from annotated_types import Ge, Le
-
-from gapft_harness.api import Evidence, Pool, Register, Stream, hookimpl
+from gapft_harness.api import Evidence, Pool, Register, Stream, UserError, hookimpl
 
 
-def gapft_with_replay(
-    pool: Pool, n: int, rng: Stream, share: Annotated[float, Ge(0), Le(1)] = 0.25
-) -> Sequence[Evidence]:
+def gapft_with_replay(pool: Pool, n: int, rng: Stream, share: float = 0.25) -> Sequence[Evidence]:
     """Select as GapFT, but give a share of the slots to solved problems; 0: gapft, 1: replay.
 
     Recovered failures and solved problems are each a prefix of one draw, so the sets of two shares
@@ -23,7 +18,14 @@ def gapft_with_replay(
         n: slots.
         rng: the arm's stream.
         share: share of the slots for solved problems, rounded to whole slots.
+
+    Raises:
+        UserError: ``share`` is not between 0 and 1.
     """
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+        raise UserError(
+            f"selector 'gapft_with_replay': share is {share!r}, expected a number from 0 to 1"
+        )
     solved_count = round(share * n)
     return [
         *pool.draw(pool.recovered, n - solved_count, rng),

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Annotated
-
-from annotated_types import Ge, Le
 
 from gapft_harness.api import Evidence, Pool, Register, Stream, UserError, hookimpl
 
 
-def search_depth(pool: Pool, n: int, rng: Stream, k: Annotated[int, Ge(0)]) -> Sequence[Evidence]:
+def search_depth(pool: Pool, n: int, rng: Stream, k: int) -> Sequence[Evidence]:
     """Select failures that the first k samples recover (S), with GapFT's response; else replay (G).
 
     k = 0 equals ``replay`` and k = K equals ``gapft``, example by example.
@@ -24,7 +21,7 @@ def search_depth(pool: Pool, n: int, rng: Stream, k: Annotated[int, Ge(0)]) -> S
         k: number of the K samples that the search may use.
 
     Raises:
-        UserError: k is above the number of drawn samples.
+        UserError: k is not an integer from 0 to the number of drawn samples.
         PoolTooSmallError: too few recovered failures, or too few solved problems for the rest.
     """
     check_depth(pool, k, "search_depth")
@@ -33,11 +30,7 @@ def search_depth(pool: Pool, n: int, rng: Stream, k: Annotated[int, Ge(0)]) -> S
 
 
 def randomized_inclusion(
-    pool: Pool,
-    n: int,
-    rng: Stream,
-    share: Annotated[float, Ge(0), Le(1)],
-    within: Annotated[int, Ge(0)] = 4,
+    pool: Pool, n: int, rng: Stream, share: float, within: int = 4
 ) -> Sequence[Evidence]:
     """Select early failures and a random share of late ones (S), with GapFT's response, or replay.
 
@@ -49,8 +42,14 @@ def randomized_inclusion(
         within: a failure is early if one of its first ``within`` samples passes.
 
     Raises:
+        UserError: ``share`` is not a number from 0 to 1, or ``within`` is not an integer from 0.
         PoolTooSmallError: too few recovered failures, or too few solved problems for the rest.
     """
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+        raise UserError(
+            f"selector 'randomized_inclusion': share is {share!r}, expected a number from 0 to 1"
+        )
+    check_integer("within", within, 0, "randomized_inclusion")
     slots = _draw_gapft_slots(pool, n, rng.seed)
     early = {e.problem_id for e in select_recovered_within(slots, within)}
     late = [e for e in slots if e.problem_id not in early]
@@ -63,13 +62,31 @@ def check_depth(pool: Pool, k: int, selector: str) -> None:
     """Check that a depth is within the samples of the search.
 
     Raises:
-        UserError: k is above the number of drawn samples.
+        UserError: k is not an integer from 0 to the number of drawn samples.
     """
-    sample_count = max((e.samples for e in pool.missed if e.samples is not None), default=k)
-    if k > sample_count:
+    sample_count = max((e.samples for e in pool.missed if e.samples is not None), default=None)
+    upper = "" if sample_count is None else f" to {sample_count}, the number of drawn samples"
+    check_integer("k", k, 0, selector, sample_count, upper)
+
+
+def check_integer(
+    key: str,
+    value: object,
+    least: int,
+    selector: str,
+    most: int | None = None,
+    upper_text: str = "",
+) -> None:
+    """Check that a parameter is an integer within bounds; ``upper_text`` describes the upper bound.
+
+    Raises:
+        UserError: it is not such an integer.
+    """
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    if not is_integer or value < least or (most is not None and value > most):  # type: ignore[operator]
         raise UserError(
-            f"selector {selector!r}: k is {k}, expected at most {sample_count}, the number of "
-            "drawn samples"
+            f"selector {selector!r}: {key} is {value!r}, "
+            f"expected an integer from {least}{upper_text}"
         )
 
 

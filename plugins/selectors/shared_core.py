@@ -9,9 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Annotated
-
-from annotated_types import Ge
 
 from gapft_harness.api import Evidence, Pool, Register, Stream, UserError, hookimpl
 from gapft_harness.core.golds import gold_fault
@@ -19,7 +16,7 @@ from gapft_harness.plugins.selectors.gold_labels import gold_labels
 from gapft_harness.plugins.selectors.search_depth import check_depth, select_recovered_within
 
 
-def core_depth(pool: Pool, n: int, rng: Stream, k: Annotated[int, Ge(0)]) -> Sequence[Evidence]:
+def core_depth(pool: Pool, n: int, rng: Stream, k: int) -> Sequence[Evidence]:
     """Select every solved problem (G), and failures that k samples recover (S), else repeats.
 
     The slots outside the core are GapFT's under the same seed. A slot whose failure the first k
@@ -33,7 +30,8 @@ def core_depth(pool: Pool, n: int, rng: Stream, k: Annotated[int, Ge(0)]) -> Seq
         k: number of the K samples that the search may use.
 
     Raises:
-        UserError: k is above the number of drawn samples, or the core leaves no slot.
+        UserError: k is not an integer from 0 to the number of drawn samples, or the core leaves no
+            slot.
         PoolTooSmallError: fewer recovered failures than slots outside the core, or no solved
             problem to repeat.
     """

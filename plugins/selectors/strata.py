@@ -12,9 +12,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import takewhile, zip_longest
 from operator import eq
-from typing import Annotated, Literal
-
-from annotated_types import Ge
 
 from gapft_harness.api import (
     Evidence,
@@ -24,7 +21,8 @@ from gapft_harness.api import (
     UserError,
     hookimpl,
 )
-from gapft_harness.plugins.selectors.exchange import Tolerance, match_tokens
+from gapft_harness.plugins.selectors.exchange import match_tokens
+from gapft_harness.plugins.selectors.search_depth import check_integer
 
 #: Values of the fields of a problem's record, in the recipe's order.
 Stratum = tuple[str | int | float | bool, ...]
@@ -32,16 +30,17 @@ Stratum = tuple[str | int | float | bool, ...]
 #: The selector whose draw gives the first problems, by states.
 _DRAW_OF_STATES = {"S": "gapft", "G": "replay", "GS": "uniform"}
 _SELECTOR = "matched_strata"
+_RESPONSES = ("kept", "drawn", "nearest")
 
 
 def matched_strata(
     pool: Pool,
     n: int,
     rng: Stream,
-    states: Literal["G", "S", "GS"] = "GS",
+    states: str = "GS",
     by: Sequence[str] = (),
-    responses: Literal["kept", "drawn", "nearest"] = "kept",
-    tokens: Tolerance | None = 0.02,
+    responses: str = "kept",
+    tokens: float | None = 0.02,
 ) -> Sequence[Evidence]:
     """Select problems of some states with GapFT's strata, within one problem, and tokens.
 
@@ -57,15 +56,20 @@ def matched_strata(
             are not matched.
 
     Raises:
-        UserError: a record lacks a field, a stratum is too small, or tokens cannot be matched.
+        UserError: a parameter is invalid, a record lacks a field, a stratum is too small, or tokens
+            cannot be matched.
         PoolTooSmallError: GapFT itself has too few problems.
     """
-    problems_by_state = {"G": pool.solved, "S": pool.recovered}
-    problems = candidates = [e for state in states for e in problems_by_state[state]]
+    problems = candidates = _select_states(pool, states)
+    if responses not in _RESPONSES:
+        raise UserError(
+            f"selector {_SELECTOR!r}: responses is {responses!r}, expected one of "
+            f"{', '.join(map(repr, _RESPONSES))}"
+        )
     gapft_slots = pool.draw(pool.recovered, n, Stream(rng.seed, "select/gapft"))
     if responses != "kept":  # in the pool's order, which is fastest to read
         candidates = [_rank_responses(e, responses, rng)[0] for e in problems]
-    order = Stream(rng.seed, f"select/{_DRAW_OF_STATES[states]}")
+    order = Stream(rng.seed, f"select/{_DRAW_OF_STATES[''.join(sorted(set(states)))]}")
     subject = f"{_SELECTOR} (states: {states}, responses: {responses})"
     labelled = _label_strata(pool.draw(candidates, len(candidates), order), by, subject)
     counts = match_counts(
@@ -89,9 +93,9 @@ def repeated(
     pool: Pool,
     n: int,
     rng: Stream,
-    times: Annotated[int, Ge(1)],
+    times: int,
     by: Sequence[str] = (),
-    tokens: Tolerance | None = None,
+    tokens: float | None = None,
 ) -> Sequence[Evidence]:
     """Select n / times of GapFT's problems, each in ``times`` slots: repetition on any task.
 
@@ -106,10 +110,12 @@ def repeated(
         tokens: see ``matched_strata``; default: not matched.
 
     Raises:
-        UserError: ``times`` does not divide ``n``, or see ``matched_strata``.
+        UserError: ``times`` is not a positive integer, or does not divide ``n``; or see
+            ``matched_strata``.
         PoolTooSmallError: fewer than n / times problems are recovered, or fewer than n with
             matching.
     """
+    check_integer("times", times, 1, "repeated")
     if n % times:
         raise UserError(
             f"selector 'repeated': {n} slots cannot be filled with problems of {times} slots each; "
@@ -199,14 +205,31 @@ def divide_counts(counts: Mapping[Stratum, int], times: int, stream: Stream) -> 
     return quotients
 
 
+def _select_states(pool: Pool, states: str) -> list[Evidence]:
+    """Return the problems of some states that have a verified response.
+
+    Raises:
+        UserError: ``states`` has unknown letters.
+    """
+    problems_by_state = {"G": pool.solved, "S": pool.recovered}
+    if not isinstance(states, str) or not states or set(states) - set(problems_by_state):
+        raise UserError(f"selector {_SELECTOR!r}: states is {states!r}, expected 'G', 'S' or 'GS'")
+    return [e for state in sorted(set(states)) for e in problems_by_state[state]]
+
+
 def _label_strata(
     problems: Sequence[Evidence], by: Sequence[str], subject: str
 ) -> list[tuple[Stratum, Evidence]]:
     """Pair each problem with its stratum.
 
     Raises:
-        UserError: a record lacks a field.
+        UserError: ``by`` is not a list, or a record lacks a field.
     """
+    if not isinstance(by, list | tuple) or not all(isinstance(field, str) for field in by):
+        raise UserError(
+            f"selector {subject}: by is {by!r}, expected a list of fields of the record, such as "
+            "[subject, level]"
+        )
     return [(_find_stratum(e, by, subject), e) for e in problems]
 
 
@@ -233,7 +256,8 @@ def _rank_responses(evidence: Evidence, responses: str, rng: Stream) -> list[Evi
         response_stream = rng.child("responses")
         pairs.sort(key=lambda pair: response_stream.key(f"{pair[0].problem_id}/{pair[1].index}"))
         return [e for e, _ in pairs]
-    deployed = evidence.find_deployed()
+    read_greedy = evidence.read_greedy
+    deployed = read_greedy(evidence.problem_id) if read_greedy is not None else None
     if deployed is None:
         raise UserError(
             f"selector {_SELECTOR!r}: responses is 'nearest', but the greedy response to problem "

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
 
 from gapft_harness.api import GREEDY, Arm, Evidence, Pool, Response
-from gapft_harness.core.records import STATUSES, Budget, JudgedWithPrompt, State, Status
+from gapft_harness.core.records import STATUSES, Budget, State, Status
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import Selector
 from gapft_harness.hooks.registration import Registration, SelectorTraits
@@ -85,16 +85,21 @@ def build_searched_pool(outcomes: Sequence[Outcome]) -> SearchedPool:
     """Build the evidence of a searched pool; problem ids begin with the state."""
     judged: dict[tuple[str, int], tuple[Response, Status]] = {}
 
-    def read_judged(problem_id: str) -> list[JudgedWithPrompt]:
-        prompt_ids = prompts[problem_id]
-        rows = [judged[problem_id, index] for index in range(-1, K)]
-        return [(response, prompt_ids, status) for response, status in rows]
+    def read_samples(problem: Evidence) -> tuple[tuple[Evidence, Status], ...]:
+        rows = [judged[problem.problem_id, index] for index in range(K)]
+        return tuple((replace(problem, response=row), status) for row, status in rows)
 
-    prompts: dict[str, tuple[int, ...]] = {}
+    def read_verified(problem: Evidence) -> tuple[Evidence, ...]:
+        greedy, status = judged[problem.problem_id, GREEDY]
+        passed = [replace(problem, response=greedy)] if status == "pass" else []
+        return (*passed, *(sample for sample, s in read_samples(problem) if s == "pass"))
+
+    def read_greedy(problem_id: str) -> Response | None:
+        return judged[problem_id, GREEDY][0]
+
     evidence = []
     for number, outcome in enumerate(outcomes):
         name = f"{outcome.state}{number:03d}"
-        prompts[name] = (number,) * outcome.prompt
         for index in range(-1, K):
             length = outcome.lengths[index + 1]
             text = outcome.letter if outcome.is_bare else f"{outcome.letter}, for a reason"
@@ -112,13 +117,15 @@ def build_searched_pool(outcomes: Sequence[Outcome]) -> SearchedPool:
                 problem_id=name,
                 state=outcome.state,
                 response=None if kept is None else judged[name, kept][0],
-                prompt_ids=prompts[name],
+                prompt_ids=(number,) * outcome.prompt,
                 passing_samples=len(passing),
                 first_success=min(passing, default=None),
                 document={"subject": outcome.subject},
                 gold={"answer": outcome.letter},
                 samples=K,
-                read_judged=read_judged,
+                read_verified=read_verified,
+                read_greedy=read_greedy,
+                read_samples=read_samples,
             )
         )
     return SearchedPool(tuple(sorted(evidence, key=lambda e: e.problem_id)), judged)

@@ -304,9 +304,6 @@ RECIPE_MISTAKES = {
         "'conditions.c.params'",
         "'depth'",
     ),
-    "value that a parameter's annotation does not allow": for_plugins(
-        condition(selector="search_depth", params={"k": -1}), "'conditions.c.params'", "k: expected"
-    ),
     "slots as a parameter": for_plugins(
         condition(selector="repeated", params={"times": 2, "n": 3}), "'conditions.c.params'", "'n'"
     ),

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from gapft_harness.api import GREEDY, Evidence, Pool, UserError
 from gapft_harness.core.errors import PluginError
-from gapft_harness.core.records import JudgedWithPrompt, State
+from gapft_harness.core.records import State
 from tests.kit.searched_pool import (
     K,
     SearchedPool,
@@ -356,14 +356,12 @@ def test_unverified_samples_do_not_depend_on_verdicts(
     """Other states and verdicts give the same samples."""
     states = data.draw(st.permutations([e.state for e in searched.evidence]))
 
-    prompts = {e.problem_id: e.prompt_ids for e in searched.evidence}
-
-    def read_judged(problem_id: str) -> list[JudgedWithPrompt]:
-        rows = (searched.judged[problem_id, index] for index in range(-1, K))
-        return [(response, prompts[problem_id], "error") for response, _ in rows]
+    def read_samples(problem: Evidence) -> Any:
+        rows = (searched.judged[problem.problem_id, index] for index in range(K))
+        return tuple((replace(problem, response=response), "error") for response, _ in rows)
 
     changed = [
-        replace(problem, state=state, read_judged=read_judged)
+        replace(problem, state=state, read_samples=read_samples)
         for problem, state in zip(searched.evidence, states, strict=True)
     ]
     other = replace(searched, evidence=tuple(changed))

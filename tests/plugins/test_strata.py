@@ -12,7 +12,7 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import GREEDY, Evidence, JudgedWithPrompt, Pool, Response
+from gapft_harness.core.records import GREEDY, Evidence, Pool, Response
 from gapft_harness.core.streams import Stream
 from gapft_harness.plugins.selectors.exchange import (
     count_supervised_tokens,
@@ -70,9 +70,8 @@ def build_searched(name: str, greedy: list[int], passing: dict[int, list[int]]) 
     responses = [Response(name, i, "t", tuple(ids), "stop", 0) for i, ids in passing.items()]
     first = replace(build_evidence(name, "S"), response=responses[0])
     failed = Response(name, GREEDY, "t", tuple(greedy), "stop", 0)
-    judged: list[JudgedWithPrompt] = [(failed, first.prompt_ids, "fail")]
-    judged += [(response, first.prompt_ids, "pass") for response in responses]
-    return replace(first, read_judged=lambda _: judged)
+    verified = tuple(replace(first, response=response) for response in responses)
+    return replace(first, read_verified=lambda _: verified, read_greedy=lambda _: failed)
 
 
 def test_nearest_response_shares_longest_prefix() -> None:
