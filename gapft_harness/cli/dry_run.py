@@ -240,7 +240,7 @@ def _describe_memory(plan: _Plan, model: Any) -> str:
             "set model.args.device: cpu"
         )
     usable = measure_usable_memory(device) / 1e9
-    return f"memory: training holds {largest}; {usable:.3g} GB of {device} may be used"
+    return f"memory: training holds {largest}; {usable:.3g} GB may be used on {device}"
 
 
 def _describe_conditions(plan: _Plan) -> Iterator[str]:
