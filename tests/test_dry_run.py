@@ -73,7 +73,7 @@ def test_describes_steps_before_start(tmp_path: Path) -> None:
     assert "at most 12 adapters" in steps["train"]
     assert "at most 12 x 1,000 = 12,000 responses" in steps["audit"]
     memory = parse_section(text, "conditions")["memory"]
-    assert all(word in memory for word in ("weights", "adapter and optimizer", "free"))
+    assert all(word in memory for word in ("weights", "adapter and optimizer", "may be used"))
     assert list(tmp_path.iterdir()) == []
 
 

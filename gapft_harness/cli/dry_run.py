@@ -14,13 +14,14 @@ from gapft_harness.core.cpu import describe_slow_dtype
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.offline import force_offline
 from gapft_harness.core.records import Arm, Problem
+from gapft_harness.core.weights import find_weights_folder
 from gapft_harness.engine.outputs import NotKnownYet
 from gapft_harness.engine.planner import Planner
 from gapft_harness.engine.run import RECORDS, Run
 from gapft_harness.engine.step import Step
 from gapft_harness.engine.store import open_store
 from gapft_harness.hooks.manager import Plugins, load_plugins
-from gapft_harness.hooks.registration import SamplerTraits
+from gapft_harness.hooks.registration import SamplerTraits, SelectorTraits
 from gapft_harness.recipe.called_plugins import check_names
 from gapft_harness.recipe.conditions import find_own_settings
 from gapft_harness.recipe.reading import format_recipe
@@ -115,8 +116,8 @@ def describe_dry_run(choice: Options, run_dir: Path | None) -> str:
     recipe, path = resolve_run(choice, run_dir)
     plugins = load_plugins(choice.plugin_files)
     with name_missing_plugins(path):
-        _, changes = RunDirectory.compare_recipe(path, recipe, plugins)  # a wrong folder first
-        check_names(recipe, plugins)
+        extended, changes = RunDirectory.compare_recipe(path, recipe, plugins)
+        check_names(extended, plugins)
         experiments = load_experiments(recipe, plugins, map_keys_to_options(choice))
     warnings = list_replicate_warnings(recipe)
     try:
@@ -183,20 +184,21 @@ def _examine_model(plan: _Plan) -> list[str]:
         if (check := sampler.require_traits(SamplerTraits).check) is not None:
             with sampler.wrap_errors():
                 check(build_sampler_settings(recipe))
-        folder = _find_model(arguments)
     except GapftError as error:
         plan.missing.append(f"model: {error}")
         return []
-    if folder is None:
+    try:
+        find_weights_folder(arguments)
+    except (OSError, ValueError):
         revision = f" at revision {arguments['revision']}" if "revision" in arguments else ""
         plan.missing.append(
-            f"model {arguments['pretrained']}{revision}: not in the hub's cache; the run would "
-            "download it"
+            f"model {arguments['pretrained']}{revision}: neither a folder nor in the hub's cache; "
+            "the run would download it from the hub"
         )
         return []
     try:
         ends = find_end_tokens(recipe, plan.plugins)
-        model = build_meta_model({**arguments, "pretrained": str(folder)}, recipe.training)
+        model = build_meta_model(arguments, recipe.training)
         lines, warnings = describe_adapted_modules(recipe, plan.plugins, model)
         plan.warnings += warnings
         if recipe.model.backend == "hf":
@@ -212,26 +214,6 @@ def _examine_model(plan: _Plan) -> list[str]:
         return []
 
 
-def _find_model(arguments: Mapping[str, Any]) -> Path | None:
-    """Find the folder of a model's config on this machine; None if it is not here.
-
-    Raises:
-        UserError: the name is neither a folder nor a name of the hub.
-    """
-    from huggingface_hub import try_to_load_from_cache
-    from huggingface_hub.errors import HFValidationError
-
-    name = arguments["pretrained"]
-    if Path(name).is_dir():
-        return Path(name)
-    try:
-        revision = str(arguments.get("revision", "main"))
-        cached = try_to_load_from_cache(name, "config.json", revision=revision)
-    except HFValidationError as error:
-        raise UserError(f"{name}: expected a folder or the name of a model on the hub") from error
-    return Path(cached).parent if isinstance(cached, str) else None
-
-
 def _describe_end_tokens(ends: Mapping[str, Any]) -> Iterator[str]:
     """Describe which token ends the trained responses of each condition."""
     conditions: dict[str, list[str]] = {}
@@ -244,9 +226,8 @@ def _describe_end_tokens(ends: Mapping[str, Any]) -> Iterator[str]:
 
 def _describe_memory(plan: _Plan, model: Any) -> str:
     """Describe the memory of a training process; note a large model without a GPU."""
-    from gapft_harness.core.memory import measure_free_memory
     from gapft_harness.training.devices import resolve_device
-    from gapft_harness.training.memory import estimate_memory
+    from gapft_harness.training.memory import estimate_memory, measure_usable_memory
 
     recipe = plan.recipe
     settings = [recipe.resolve_training(name) for name in recipe.conditions]
@@ -258,8 +239,8 @@ def _describe_memory(plan: _Plan, model: Any) -> str:
             "GPU: torch finds none, so that this model would be trained on the CPU; to allow that, "
             "set model.args.device: cpu"
         )
-    free = measure_free_memory(device) / 1e9
-    return f"memory: training holds {largest}; {free:.3g} GB are free on {device}"
+    usable = measure_usable_memory(device) / 1e9
+    return f"memory: training holds {largest}; {usable:.3g} GB may be used on {device}"
 
 
 def _describe_conditions(plan: _Plan) -> Iterator[str]:
@@ -275,7 +256,8 @@ def _describe_conditions(plan: _Plan) -> Iterator[str]:
         details += [
             format_own_setting(*item, recipe.search.k) for item in own_settings[name].items()
         ]
-        if plan.plugins.find_selector_traits(condition.selector).has_own_budget:
+        selector = plan.plugins.get("selector", condition.selector)
+        if selector.require_traits(SelectorTraits).budget == "own":
             details.append("a slot for each verified problem, as a reference")
         else:
             has_own = bool(own_settings[name]) or condition.n is not None

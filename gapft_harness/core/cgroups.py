@@ -2,30 +2,14 @@
 
 Docker, Kubernetes and Slurm set these limits. The system's own counts ignore them, but a process
 that exceeds the memory limit is killed, and a process that exceeds the CPU quota is throttled. Only
-version 2 of the interface is read, see cgroups(7): ``/proc/self/cgroup`` names the group, and
-``/proc/self/mountinfo`` the mount points.
+version 2 of the interface is read, see cgroups(7), at its usual mount point.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
-
-
-def read_cgroup_free_memory(root: Path = Path("/")) -> int | None:
-    """Read the free memory under the tightest limit of this process's groups and their parents.
-
-    Inactive file pages count as free: the kernel reclaims them first.
-
-    Args:
-        root: the folder that contains ``proc`` and the mounted groups.
-
-    Returns:
-        Bytes; None if no group has a limit.
-    """
-    free = [_read_free(folder) for folder in _find_groups(root)]
-    return min((amount for amount in free if amount is not None), default=None)
+from pathlib import Path
 
 
 def read_usable_memory(root: Path = Path("/")) -> int:
@@ -55,59 +39,32 @@ def compute_threads_per_process(processes: int) -> int:
 
 
 def _find_groups(root: Path) -> Iterator[Path]:
-    """Yield the folder of this process's group, then those of its parents.
+    """Yield the folder of this process's group, then those of its parents; some may not exist.
+
+    In a container the mount point is the container's own group, whose name may be the host's.
 
     Args:
         root: the folder that contains ``proc`` and the mounted groups.
     """
+    top = root / "sys/fs/cgroup"
     try:
         memberships = (root / "proc/self/cgroup").read_text("utf-8")
-        mounts = (root / "proc/self/mountinfo").read_text("utf-8")
     except OSError:  # not Linux, or no control groups
         return
     for line in memberships.splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers:  # a group of version 1
+        name = line.removeprefix("0::/")
+        if name == line:  # a group of version 1
             continue
-        for mounted_group, mount_point in _find_mounts(mounts):
-            top = root / mount_point.lstrip("/")
-            try:
-                relative = PurePosixPath(path).relative_to(mounted_group)
-            except ValueError:  # in a container the mount shows the container's group as its root
-                relative = PurePosixPath()
-            if ".." in relative.parts:
-                relative = PurePosixPath()
-            group = top / relative
-            yield from (folder for folder in (group, *group.parents) if folder.is_relative_to(top))
-
-
-def _find_mounts(mounts: str) -> Iterator[tuple[str, str]]:
-    """Yield (mounted group, mount point) of each mount of version 2."""
-    for line in mounts.splitlines():
-        fields, _, after = line.partition(" - ")
-        if after.startswith("cgroup2 "):
-            yield tuple(fields.split(" ")[3:5])  # type: ignore[misc]
+        group = top if ".." in Path(name).parts else top / name
+        yield from (folder for folder in (group, *group.parents) if folder.is_relative_to(top))
 
 
 def _read_limit(folder: Path) -> int | None:
     try:
         limit = (folder / "memory.max").read_text("utf-8").strip()
-    except OSError:  # the root group has no such file
+    except OSError:  # the root group has no such file, or there is no such group
         return None
     return None if limit == "max" else int(limit)
-
-
-def _read_free(folder: Path) -> int | None:
-    limit = _read_limit(folder)
-    if limit is None:
-        return None
-    try:
-        used = int((folder / "memory.current").read_text("utf-8"))
-        lines = (folder / "memory.stat").read_text("utf-8").splitlines()
-    except OSError:
-        return None
-    cache = dict(line.split(" ", 1) for line in lines).get("inactive_file", "0")
-    return max(0, limit - used + int(cache))
 
 
 def _read_quota(folder: Path) -> float | None:

@@ -6,12 +6,10 @@ Outputs of runs are hashed whenever they are read, so they have no cache.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import time
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 from gapft_harness.core.files import PARTIAL, sha256
@@ -23,32 +21,20 @@ _ALWAYS_HASHED_BYTES = 1 << 20
 #: in the same tick of the file system's clock would leave its times unchanged.
 RECENT_CHANGE_NS = 2 * 10**9
 
-#: Seconds that a command waits for another command that hashes the same file.
-_LOCK_TIMEOUT_S = 1800
-
 
 def hash_file(file: Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal; all processes of a machine share the cache.
 
     The hash is not cached if the file changed so recently that the file system's clock could not
-    show another change.
+    show another change. Processes that need it at the same time each compute it.
     """
     path = file.resolve()
     if path.stat().st_size < _ALWAYS_HASHED_BYTES:
         return sha256(path)
-    if digest := _look_up(path):
-        return digest
-    with _hold_file_lock(path):
-        return _look_up(path) or _hash_and_store(path)
-
-
-def _look_up(path: Path) -> str | None:
-    entry = _read_cache().get(str(path))
-    return str(entry[-1]) if entry and entry[:-1] == _read_stat(path) else None
-
-
-def _hash_and_store(path: Path) -> str:
     stat = _read_stat(path)
+    entry = _read_cache().get(str(path))
+    if entry and entry[:-1] == stat:
+        return str(entry[-1])
     start = time.time_ns()
     digest = sha256(path)
     if path.stat().st_ctime_ns < start - RECENT_CHANGE_NS and stat == _read_stat(path):
@@ -60,21 +46,6 @@ def _hash_and_store(path: Path) -> str:
             temporary.write_text(content, encoding="utf-8")
             temporary.replace(cache)
     return digest
-
-
-@contextlib.contextmanager
-def _hold_file_lock(path: Path) -> Iterator[None]:
-    """Keep other processes from hashing the same file, if the file system has locks."""
-    from filelock import FileLock, Timeout
-
-    name = hashlib.sha256(str(path).encode()).hexdigest()[:16]
-    cache = _find_cache()
-    with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError, NotImplementedError, Timeout):
-            cache.parent.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(cache.with_name(f".{name}.lock"))
-            stack.enter_context(lock.acquire(timeout=_LOCK_TIMEOUT_S))
-        yield
 
 
 def _find_cache() -> Path:

@@ -1,7 +1,7 @@
 """Worker processes: ``WorkerProcess`` is the parent's side, ``Parent`` the worker's.
 
-Messages are frames of JSON on two dedicated pipes: a length of four bytes, then the text. The
-output of the process goes to a file; error messages show the end of it.
+Messages are lines of JSON on two dedicated pipes. The output of the process goes to a file; error
+messages show the end of it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import importlib
 import json
 import os
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
@@ -61,10 +60,7 @@ def die_with_parent(parent: int) -> None:
 
 
 class Closing(ABC):
-    """Base class of objects that own processes or files; ``with`` calls ``close()`` at its end.
-
-    The harness closes a verifier of this class when the stage ends.
-    """
+    """Base class of objects that own processes or files; ``with`` calls ``close()`` at its end."""
 
     @abstractmethod
     def close(self) -> None:
@@ -89,15 +85,6 @@ def reduce_gc_frequency() -> None:
     garbage; with the defaults the collector takes a sixth of the import time.
     """
     gc.set_threshold(50_000)
-
-
-#: The header of a frame: the number of bytes that follow.
-LENGTH = struct.Struct(">I")
-
-
-def frame_message(content: bytes) -> bytes:
-    """Return JSON with the frame header, ready for a pipe."""
-    return LENGTH.pack(len(content)) + content
 
 
 def import_function(function: str) -> Callable[..., Any]:
@@ -135,16 +122,13 @@ class Parent:
 
     def read_messages(self) -> Iterator[bytes]:
         """Yield the parent's messages as JSON until the parent closes the pipe or dies."""
-        while len(head := self._messages.read(LENGTH.size)) == LENGTH.size:
-            (length,) = LENGTH.unpack(head)
-            content = self._messages.read(length)
-            if len(content) < length:
-                return
-            yield content
+        for line in self._messages:
+            if line.endswith(b"\n"):  # a parent that dies may leave a part of a message
+                yield line
 
     def send(self, content: bytes) -> None:
-        """Send the parent a report as JSON; exit this process if the parent has died."""
-        view = memoryview(frame_message(content))
+        """Send the parent a report, one line of JSON; exit this process if the parent has died."""
+        view = memoryview(content + b"\n")
         try:
             while view:
                 view = view[os.write(self._reports, view) :]
@@ -231,7 +215,7 @@ class WorkerProcess:
 
     def send(self, message: Any) -> None:
         """Send the worker a message; ``receive`` reports it if the worker has died."""
-        view = memoryview(frame_message(json.dumps(message).encode()))
+        view = memoryview(f"{json.dumps(message)}\n".encode())
         with contextlib.suppress(BrokenPipeError):
             while view:
                 view = view[os.write(self.messages, view) :]
@@ -244,15 +228,8 @@ class WorkerProcess:
             return [] if self.process.poll() is None else None
         if not data:
             return None
-        data, start, reports = self.buffer + data, 0, []
-        while len(data) >= (content := start + LENGTH.size):
-            end = content + LENGTH.unpack_from(data, start)[0]
-            if len(data) < end:
-                break
-            reports.append(json.loads(data[content:end]))
-            start = end
-        self.buffer = data[start:]
-        return reports
+        *reports, self.buffer = (self.buffer + data).split(b"\n")
+        return list(map(json.loads, reports))
 
     def forget_output(self) -> None:
         """Truncate the file with the worker's output."""

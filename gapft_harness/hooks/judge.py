@@ -7,12 +7,13 @@ import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from annotated_types import MinLen
 
 from gapft_harness.core.errors import GapftError, UserError, describe_error
 from gapft_harness.core.json_values import find_json_fault
+from gapft_harness.core.processes import Closing
 from gapft_harness.core.records import CONTEXT_EXCEEDED, Gold, Response, Verdict
 from gapft_harness.core.text import replace_text_surrogates
 from gapft_harness.core.thoughts import THOUGHT_RULES, remove_thoughts
@@ -31,7 +32,7 @@ VerdictAndAnswer = tuple[Verdict, str | None]
 _NOT_GENERATED = Verdict("fail", "prompt does not fit the context")
 
 
-class Judge:
+class Judge(Closing):
     """A verifier with the harness's rules for its calls.
 
     Every method of the verifier gets responses without reasoning blocks, and gets each distinct
@@ -80,12 +81,6 @@ class Judge:
         self._answer_sees_gold = (
             self.reads_answers and "gold" in inspect.signature(verifier.answer).parameters
         )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Stop the verifier's worker processes, if it has any."""

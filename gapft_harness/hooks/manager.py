@@ -21,7 +21,6 @@ from gapft_harness.hooks.registration import (
     LogReaderTraits,
     Registration,
     SamplerTraits,
-    SelectorTraits,
     VerifierTraits,
     find_setting_fault,
 )
@@ -29,14 +28,6 @@ from gapft_harness.hooks.thoughts import (
     THINK_END_TOKEN,
     split_think_end_token,
 )
-
-__all__ = [
-    "OtherVerifier",
-    "Plugins",
-    "Registration",
-    "examine_plugins",
-    "load_plugins",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +139,6 @@ class Plugins:
             shared = {} if think_end_token is None else {THINK_END_TOKEN: think_end_token}
             return OtherVerifier(is_permissive, rule[0], {**rule[1], **shared})
         return None
-
-    def find_selector_traits(self, name: str) -> SelectorTraits:
-        """Return the options that a selector declares; the defaults if it is not loaded."""
-        if not self.has("selector", name):
-            return SelectorTraits()
-        return self.get("selector", name).require_traits(SelectorTraits)
 
     def create_sampler(self, settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
         """Create a sampler with the model loaded.

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec, Protocol
+from typing import Annotated, Any, Protocol
 
 from annotated_types import Ge, Lt
 
-from gapft_harness.core.errors import PluginError
 from gapft_harness.core.records import (
     CONTEXT_EXCEEDED,
     Arm,
@@ -28,15 +26,13 @@ from gapft_harness.core.records import (
 )
 from gapft_harness.core.streams import Stream
 
-P = ParamSpec("P")
-
 #: Token ids are stored in 32 bits.
 TokenIds = tuple[Annotated[int, Ge(0), Lt(2**31)], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One unit of work. Create it with ``Job.of``, which checks the argument types.
+    """One unit of work.
 
     Attributes:
         label: shown to the user.
@@ -51,39 +47,13 @@ class Job:
     own_process: bool = False
 
     @classmethod
-    def of(
-        cls,
-        label: str,
-        function: Callable[P, dict[str, Any]],
-        /,
-        *positional: P.args,
-        **arguments: P.kwargs,
-    ) -> Job:
-        """Build the job of calling a module-level function with keyword arguments.
+    def of(cls, label: str, function: Callable[..., dict[str, Any]], /, **arguments: Any) -> Job:
+        """Build the job of calling a function at the top of a module with keyword arguments.
 
-        The function may be a ``partial`` that binds some arguments. The worker adds ``progress`` (a
-        ``ReportProgress``). A module loaded with ``--plugin`` is found only if ``plugin_files`` is
-        among the arguments.
-
-        Raises:
-            PluginError: another process cannot import the function by its name.
-            TypeError: an argument is positional.
+        The worker adds ``progress`` (a ``ReportProgress``). A module loaded with ``--plugin`` is
+        found only if ``plugin_files`` is among the arguments.
         """
-        if positional:
-            raise TypeError(f"job {label!r}: expected all arguments by name, found {positional}")
-        job_function: Any = function
-        job_arguments: Mapping[str, Any] = arguments
-        if isinstance(function, partial):
-            job_function = function.func
-            job_arguments = {**function.keywords, **arguments}
-        module = job_function.__module__
-        name = job_function.__qualname__
-        if module == "__main__" or not name.isidentifier():
-            raise PluginError(
-                f"job {label!r}: other processes cannot import the function {module}.{name}; "
-                "expected a function at the top level of an importable module"
-            )
-        return cls(label, f"{module}:{name}", job_arguments)
+        return cls(label, f"{function.__module__}:{function.__qualname__}", arguments)
 
 
 class Progress(Protocol):

@@ -77,26 +77,6 @@ class SelectorTraits(Traits):
     responses: Literal["kept", "verified", "unverified", "borrowed"] = "kept"
     check_gold: Callable[[Gold], str] | None = None
 
-    @property
-    def has_own_budget(self) -> bool:
-        """Whether it is a reference with its own budget, not a matched condition."""
-        return self.budget == "own"
-
-    @property
-    def can_borrow(self) -> bool:
-        """Whether it may pair a problem with a verified response to another problem."""
-        return self.responses == "borrowed"
-
-    @property
-    def can_use_other_responses(self) -> bool:
-        """Whether it may return responses other than the kept ones."""
-        return self.responses != "kept"
-
-    @property
-    def can_use_samples(self) -> bool:
-        """Whether it may return any sample of a problem, passed or not."""
-        return self.responses == "unverified"
-
 
 @dataclass(frozen=True, slots=True)
 class SamplerTraits(Traits):

@@ -48,19 +48,14 @@ _Loader.add_implicit_resolver(*_FLOAT)
 _Dumper.add_implicit_resolver(*_FLOAT)
 
 
-def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
+def load_recipe(path: Path) -> Recipe:
     """Read and check a recipe file.
-
-    Args:
-        overrides: ``key.path=value`` strings; values are YAML.
 
     Raises:
         UserError: the file is missing or malformed, or a key or value is wrong. The message names
             the file, the key, what was found and what was expected.
     """
-    content = read_recipe(path)
-    settings = [parse_override(text) for text in overrides]
-    return check_recipe(content, f"recipe {path}", settings)
+    return check_recipe(read_recipe(path), f"recipe {path}")
 
 
 def read_recipe(path: Path, kind: str = "recipe") -> dict[str, Any]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gapft_harness.recipe.sections import Normalization, Training
-from gapft_harness.training.plan import TrainingSequence, hash_table
+from gapft_harness.training.plan import TrainingSequence
 
 #: The optimizer, except the settings that a recipe chooses.
 OPTIMIZER: dict[str, Any] = {"name": "AdamW", "betas": [0.9, 0.999], "eps": 1e-8}
@@ -86,7 +86,7 @@ def compute_ledger_facts(steps: Sequence[PlannedStep]) -> dict[str, Any]:
         tokens, ``weights_sha256`` of every member's weight, ``weight_sum`` over all steps.
     """
     return {
-        "plan_sha256": hash_table([step.slots for step in steps]),
+        "plan_sha256": _hash_json([step.slots for step in steps]),
         "supervised_sha256": _hash_json([step.supervised_tokens for step in steps]),
         "weights_sha256": _hash_json([step.weights for step in steps]),
         "weight_sum": math.fsum(step.weight for step in steps),

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Budget
 from gapft_harness.core.streams import derive_key
 from gapft_harness.core.weights import find_hub_commit
@@ -152,19 +152,12 @@ class _LoadedBase:
 
 
 def _plan_arm(job: TrainingJob, settings: Training) -> _ArmPlan:
-    """Plan an arm, and check that the plan has the N and J of the arm's budget."""
+    """Plan an arm."""
     sequences_by_slot = {s.slot: s for s in build_sequences(job.examples, settings)}
     steps = build_ledger(
         plan_steps(sequences_by_slot, settings, job.arm.seed), sequences_by_slot, settings
     )
-    arm_budget = budget(job.examples, settings)
-    planned = (sum(len(step.slots) for step in steps), len(steps))
-    if planned != (arm_budget.exposures, arm_budget.steps):
-        raise GapftError(
-            f"{job.arm.name}: the plan has N = {planned[0]} exposures in J = {planned[1]} steps, "
-            f"but the budget has N = {arm_budget.exposures}, J = {arm_budget.steps}"
-        )
-    return _ArmPlan(sequences_by_slot, steps, arm_budget)
+    return _ArmPlan(sequences_by_slot, steps, budget(job.examples, settings))
 
 
 def _load_model(job: TrainingJob, settings: Training, plans: Sequence[_ArmPlan]) -> _LoadedBase:

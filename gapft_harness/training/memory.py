@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
+from gapft_harness.core.cgroups import read_usable_memory
 from gapft_harness.core.errors import GapftError
-from gapft_harness.core.memory import measure_free_memory
 from gapft_harness.recipe.sections import Training
 
 _GB = 1e9
@@ -79,7 +79,14 @@ def is_larger_than_gpu(model: Any, settings: Training, device: torch.device) -> 
     """
     if str(device) != "cuda" or torch.cuda.device_count() == 1:
         return False
-    return _count_weight_bytes(model, settings) > measure_free_memory(device)
+    return _count_weight_bytes(model, settings) > measure_usable_memory(device)
+
+
+def measure_usable_memory(device: torch.device) -> int:
+    """Measure the bytes that this process may use: those free on a GPU, or all of the machine's."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return read_usable_memory()
 
 
 @contextlib.contextmanager

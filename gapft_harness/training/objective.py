@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from gapft_harness.training.output_layer import capture_inputs, limit_to_positions
+from gapft_harness.training.output_layer import gather_inputs
 from gapft_harness.training.passes import Member
 from gapft_harness.training.plan import TrainingSequence
 
@@ -123,9 +123,10 @@ def compute_loss(model: Any, batch: Batch, is_head_last: bool = False) -> torch.
     head = model.get_output_embeddings()
     rows = max(1, find_max_logits(batch.input_ids.device) // head.weight.shape[0])
     if is_head_last:
-        with capture_inputs(model, batch.positions) as captured:
+        with gather_inputs(model, batch.positions, has_output=False) as gathered:
             _run_forward(model, batch)
-        (inputs,), layer = captured, head
+        (inputs,) = gathered
+        layer = head
     else:
         inputs = compute_logits(model, batch)
         layer = torch.nn.Identity()
@@ -143,7 +144,7 @@ def find_max_logits(device: torch.device) -> int:
 
 def compute_logits(model: Any, batch: Batch) -> torch.Tensor:
     """Compute the logits at the batch's positions alone, (m, vocabulary)."""
-    with limit_to_positions(model, batch.positions):
+    with gather_inputs(model, batch.positions, has_output=True):
         return _run_forward(model, batch)[0]
 
 

@@ -13,51 +13,35 @@ _SHAPE_ATTENTION = "gapft_shapes"
 
 
 @contextlib.contextmanager
-def limit_to_positions(model: Any, positions: torch.Tensor) -> Iterator[None]:
-    """Within the context, pass only the given positions to the model's output layer.
+def gather_inputs(
+    model: Any, positions: torch.Tensor, *, has_output: bool
+) -> Iterator[list[torch.Tensor]]:
+    """Within the context, gather the output layer's inputs at the given positions.
 
-    The layer's input is gathered before the layer, so that an architecture's own treatment of
-    logits (a soft cap, a scale) still follows; logits then have shape (1, m, vocabulary), and no
-    memory is allocated for other positions.
+    They are gathered before the layer, so that no memory is allocated for other positions, and an
+    architecture's own treatment of logits (a soft cap, a scale) still follows.
 
     Args:
+        model: the model.
         positions: (2, m), row and position in the row.
+        has_output: whether the layer gets them, so that logits have shape (1, m, vocabulary);
+            otherwise it gets no position.
+
+    Yields:
+        A list that contains the inputs, (m, hidden size), after a forward pass.
     """
     rows, places = positions
+    gathered: list[torch.Tensor] = []
 
     def gather(_: Any, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         device = inputs[0].device  # a base that is spread over GPUs ends on another one
-        return (inputs[0][rows.to(device), places.to(device)].unsqueeze(0), *inputs[1:])
+        gathered.append(inputs[0][rows.to(device), places.to(device)])
+        passed = gathered[-1] if has_output else gathered[-1][:0]
+        return (passed.unsqueeze(0), *inputs[1:])
 
     hook = model.get_output_embeddings().register_forward_pre_hook(gather)
     try:
-        yield
-    finally:
-        hook.remove()
-
-
-@contextlib.contextmanager
-def capture_inputs(model: Any, positions: torch.Tensor) -> Iterator[list[torch.Tensor]]:
-    """Within the context, pass no position to the output layer, and capture its inputs.
-
-    Args:
-        positions: (2, m), row and position in the row.
-
-    Yields:
-        A list that contains the layer's input at the positions, (m, hidden size), after a forward
-        pass.
-    """
-    rows, places = positions
-    captured: list[torch.Tensor] = []
-
-    def capture(_: Any, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        device = inputs[0].device
-        captured.append(inputs[0][rows.to(device), places.to(device)])
-        return (captured[-1][:0].unsqueeze(0), *inputs[1:])
-
-    hook = model.get_output_embeddings().register_forward_pre_hook(capture)
-    try:
-        yield captured
+        yield gathered
     finally:
         hook.remove()
 

@@ -6,8 +6,6 @@ and the trainer follows the same plan.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -120,11 +118,6 @@ def count_steps(exposures: int, settings: Training) -> int:
             "raise budget.n, budget.replay or training.repetitions, or lower training.update_groups"
         )
     return groups
-
-
-def hash_table(table: Sequence[Sequence[str]]) -> str:
-    """Hash a (step → slots) table with SHA-256."""
-    return hashlib.sha256(json.dumps(table, separators=(",", ":")).encode()).hexdigest()
 
 
 def budget(examples: Sequence[Example], settings: Training) -> Budget:

@@ -7,26 +7,12 @@ train on and a half B. ``diffuse`` sees A and B once each; ``concentrated`` sees
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from gapft_harness.api import Evidence, Pool, Register, Stream, UserError, hookimpl
 from gapft_harness.plugins.selectors.exchange import count_supervised_tokens
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnHalves:
-    """Two disjoint halves of one draw, each ordered by problem id.
-
-    Attributes:
-        shared: A, trained on by both conditions.
-        new: B, trained on by ``diffuse`` alone.
-    """
-
-    shared: tuple[Evidence, ...]
-    new: tuple[Evidence, ...]
-
-
-def draw_halves(pool: Pool, n: int, seed: int) -> DrawnHalves:
+def draw_halves(pool: Pool, n: int, seed: int) -> tuple[tuple[Evidence, ...], tuple[Evidence, ...]]:
     """Draw ``n`` recovered failures and split them into halves of nearly equal tokens.
 
     Neighbours in the order of response tokens form pairs, and each pair gives one member to each
@@ -42,6 +28,9 @@ def draw_halves(pool: Pool, n: int, seed: int) -> DrawnHalves:
         pool: the pool; only its recovered failures are used, in any order.
         n: problems in both halves together, even.
         seed: the arm's seed; both conditions of a seed get the same halves.
+
+    Returns:
+        A, which both conditions train on, and B, which ``diffuse`` alone does; ordered by id.
 
     Raises:
         UserError: ``n`` is odd.
@@ -65,18 +54,19 @@ def draw_halves(pool: Pool, n: int, seed: int) -> DrawnHalves:
         shared.append(longer if to_shared else shorter)
         new.append(shorter if to_shared else longer)
         behind += -gap if to_shared else gap
-    return DrawnHalves(_sort_by_id(shared), _sort_by_id(new))
+    return _sort_by_id(shared), _sort_by_id(new)
 
 
 def diffuse(pool: Pool, n: int, rng: Stream) -> Sequence[Evidence]:
     """Select for coverage: halves A and B of n recovered failures, once each."""
-    split = draw_halves(pool, n, rng.seed)
-    return split.shared + split.new
+    shared, new = draw_halves(pool, n, rng.seed)
+    return shared + new
 
 
 def concentrated(pool: Pool, n: int, rng: Stream) -> Sequence[Evidence]:
     """Select for repetition: half A of ``diffuse``, each problem twice."""
-    return draw_halves(pool, n, rng.seed).shared * 2
+    shared, _ = draw_halves(pool, n, rng.seed)
+    return shared * 2
 
 
 def _compute_gap(pair: tuple[Evidence, Evidence]) -> int:

@@ -40,7 +40,7 @@ TRAITS = list_selectors()
 MATCHED = [
     name
     for name, row in ROWS.items()
-    if not row.takes_all_verified and not TRAITS[row.selector].has_own_budget
+    if not row.takes_all_verified and TRAITS[row.selector].budget != "own"
 ]
 #: Conditions that see fewer samples, or repeat another's training.
 MORE = {
@@ -134,7 +134,7 @@ def test_trains_on_judged_responses_of_the_pool_alone(selected: Path) -> None:
     for name, row in ROWS.items():
         for seed in SEEDS:
             rows = read_selection(selected, name, seed)
-            for example in rows if TRAITS[row.selector].has_own_budget else rows[:-REPLAY]:
+            for example in rows if TRAITS[row.selector].budget == "own" else rows[:-REPLAY]:
                 response = judged[example["origin"], example["response_index"]]
                 assert response["token_ids"] == example["response_ids"], name
                 assert response["status"] in row.statuses, name

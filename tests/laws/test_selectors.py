@@ -91,7 +91,7 @@ def test_matched_selectors_have_equal_budgets_and_replay(
     own_tokens = {}
     for name, row, chosen in each_set(pool, seed, replay):
         total = compute_budget(chosen, **training)
-        if TRAITS[row.selector].has_own_budget:
+        if TRAITS[row.selector].budget == "own":
             assert sorted(list_ids(chosen)) == list_ids(pool.verified), name
             continue
         slots = count_slots(row, pool, replay)
@@ -118,9 +118,9 @@ def test_trains_on_verified_responses_of_its_states(searched: SearchedPool, seed
     by_id = {problem.problem_id: problem for problem in searched.evidence}
     for name, row, chosen in each_set(searched.pool, seed, REPLAY):
         traits = TRAITS[row.selector]
-        own = chosen if traits.has_own_budget else chosen[:-REPLAY]
+        own = chosen if traits.budget == "own" else chosen[:-REPLAY]
         assert {example.state for example in own} <= set(row.states), name
-        assert (row.statuses == PASSED) != traits.can_use_samples, name
+        assert (row.statuses == PASSED) != (traits.responses == "unverified"), name
         for example in own:
             response, problem = example.response, by_id[example.problem_id]
             assert response is not None, name
@@ -129,9 +129,9 @@ def test_trains_on_verified_responses_of_its_states(searched: SearchedPool, seed
             assert response.token_ids, name
             assert replace(example, response=problem.response) == problem, name
             if response.problem_id != problem.problem_id:
-                assert traits.can_borrow, name
+                assert traits.responses == "borrowed", name
                 assert by_id[response.problem_id].gold == problem.gold, name
-            elif not traits.can_use_other_responses:
+            elif traits.responses == "kept":
                 assert response == problem.response, name
 
 

@@ -103,7 +103,7 @@ def test_spreads_base_that_is_larger_than_a_gpu(
     expected: str | None,
 ) -> None:
     """Not over GPUs beside the one that the recipe names. GRPO refuses it."""
-    monkeypatch.setattr(memory, "measure_free_memory", lambda device: free)
+    monkeypatch.setattr(memory, "measure_usable_memory", lambda device: free)
     monkeypatch.setattr(torch.cuda, "get_device_name", str)
 
     class Loaded(Exception):

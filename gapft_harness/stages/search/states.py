@@ -15,7 +15,8 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Response, classify_state
-from gapft_harness.hooks.manager import Registration, load_plugins
+from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.hooks.registration import Registration
 from gapft_harness.run_directory.directory import require_consistent
 from gapft_harness.run_directory.tables import (
     JudgedResponse,

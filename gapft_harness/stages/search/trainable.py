@@ -110,8 +110,9 @@ def _requires_whole_responses(recipe: Recipe, condition: str, plugins: Plugins) 
     They may not if training refuses truncation, or if its targets are borrowed from other problems:
     truncation would make two sets of targets differ.
     """
-    traits = plugins.find_selector_traits(recipe.conditions[condition].selector)
-    return traits.can_borrow or recipe.resolve_training(condition).too_long == "refuse"
+    selector = plugins.get("selector", recipe.conditions[condition].selector)
+    can_borrow = selector.require_traits(SelectorTraits).responses == "borrowed"
+    return can_borrow or recipe.resolve_training(condition).too_long == "refuse"
 
 
 def _count_extra_tokens(recipe: Recipe, settings: Training) -> int:

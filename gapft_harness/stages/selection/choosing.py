@@ -74,7 +74,7 @@ def fill_slots(
         UserError: the pool is too small for n or for the replay.
         PluginError: see ``run_selector``.
     """
-    if entry.require_traits(SelectorTraits).has_own_budget:
+    if entry.require_traits(SelectorTraits).budget == "own":
         return run_selector(selector, entry, pool, n, arm)
     replay_evidence, remaining_pool = set_replay_aside(pool, replay, arm.seed)
     return [*run_selector(selector, entry, remaining_pool, n, arm), *replay_evidence]
@@ -103,8 +103,8 @@ def build_training_set(
     traits = entry.require_traits(SelectorTraits)
     evidence = fill_slots(selector, entry, pool, n, replay, arm)
     unknown = [e for e in evidence if e.response and e.response.finish_reason == "unknown"]
-    facts = {"matched": not traits.has_own_budget, "ends_unknown": len(unknown)}
-    if traits.can_use_samples and (unverified := sum(map(_has_failed, evidence))):
+    facts = {"matched": traits.budget != "own", "ends_unknown": len(unknown)}
+    if traits.responses == "unverified" and (unverified := sum(map(_has_failed, evidence))):
         facts["unverified"] = unverified
     return [build_example(e) for e in evidence], facts
 
@@ -125,7 +125,7 @@ def run_selector(
             is not of this pool, unverified responses, or undeclared repeats.
     """
     traits = entry.require_traits(SelectorTraits)
-    slots = len(pool.verified) if traits.has_own_budget else n
+    slots = len(pool.verified) if traits.budget == "own" else n
     rng = Stream(arm.seed, f"select/{entry.name}")
     try:
         with entry.wrap_errors():
@@ -141,7 +141,7 @@ def run_selector(
     for example in returned:
         if fault := _find_evidence_fault(example, pool_evidence, traits):
             raise entry.contract_error(f"returned {fault}")
-    if not returned if traits.has_own_budget else len(returned) != slots:
+    if not returned if traits.budget == "own" else len(returned) != slots:
         raise entry.contract_error(f"returned {len(returned)} examples, expected {slots}")
     if not traits.repeats:
         counts = Counter(e.problem_id for e in returned)
@@ -168,14 +168,14 @@ def _find_evidence_fault(
         )
     if example == evidence:
         return ""
-    if traits.can_use_samples and response.problem_id == evidence.problem_id:
+    if traits.responses == "unverified" and response.problem_id == evidence.problem_id:
         if any(example == sample for sample, _ in evidence.each_sample()):
             return ""
         return f"a response to problem {evidence.problem_id} that is not one of its samples"
     lender = pool_evidence.get(response.problem_id)
-    if lender is not evidence and traits.can_borrow:
+    if lender is not evidence and traits.responses == "borrowed":
         return _find_borrowing_fault(example, evidence, lender)
-    if traits.can_use_other_responses and example in evidence.each_verified():
+    if traits.responses != "kept" and example in evidence.each_verified():
         return ""
     if lender is None or response not in lender.verified:
         return f"a response to problem {evidence.problem_id} that is not its verified evidence"
@@ -184,7 +184,7 @@ def _find_evidence_fault(
             f"the response of problem {lender.problem_id} for problem {evidence.problem_id}"
         )
         option = "responses='borrowed'"
-    elif not traits.can_use_other_responses:
+    elif traits.responses == "kept":
         description = f"a response to problem {evidence.problem_id} other than its kept one"
         option = "responses='verified'"
     else:

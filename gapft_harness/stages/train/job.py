@@ -15,13 +15,14 @@ from gapft_harness.core.files import write_json
 from gapft_harness.core.records import Arm, Decoding
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.hooks.checked import check_facts
-from gapft_harness.hooks.manager import Plugins, Registration, load_plugins
+from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import (
     ReportProgress,
     SearchedPool,
     TaskVerifier,
     TrainingJob,
 )
+from gapft_harness.hooks.registration import Registration
 from gapft_harness.recipe.sections import Training
 from gapft_harness.run_directory.tables import read_examples, read_problems, read_states
 from gapft_harness.training.ledger import hash_sequences
