@@ -1,6 +1,6 @@
 """Train a demo's policy from random weights, as for the shipped folders.
 
-    OMP_NUM_THREADS=1 python -m demo_policies.pretrain demo --out DIR --seed N
+    OMP_NUM_THREADS=1 python -m demo_policies.pretrain demo --out DIR
 
 Two phases, both counted in steps and never in seconds, so a slow machine trains the same policy as
 a fast one:
@@ -11,293 +11,142 @@ a fast one:
    search finds the right answer.
 
 Problems come only from the "pretrain" part of the problem space.
+
+The shipped folder states the architecture and the tokenizer; training makes the weights.
 """
 
 from __future__ import annotations
 
 import argparse
-import copy
-import json
 import math
-import string
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from demo_policies import arithmetic, programs
+from demo_policies.problems import Example, Phase
 
-if TYPE_CHECKING:
-    from torch import Tensor
-    from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
-
-#: Prompts with the responses to learn, without end.
-Examples = Iterator[tuple[str, str]]
-
+DEMOS: Final = {"demo": arithmetic.DEMO, "demo-code": programs.DEMO}
+BATCH: Final = 32
 IGNORED_LABEL: Final = -100
-PAD, BOS, EOS, UNKNOWN = "<pad>", "<s>", "</s>", "<unk>"
+#: Dimensions of a head, and the base of its rotary angles, in training.
+HEAD_DIM: Final = 24
+ROPE_THETA: Final = 10_000.0
 
 
-@dataclass(frozen=True)
-class Phase:
-    """The schedule of one phase.
-
-    Attributes:
-        steps: optimizer steps.
-        peak: highest learning rate, reached after ``warmup`` steps and followed by a cosine to 0.
-        warmup: steps of linear rise.
-        batch: examples per step.
-    """
-
-    steps: int
-    peak: float
-    warmup: int
-    batch: int = 32
-
-    def learning_rate(self, step: int) -> float:
-        """Compute the learning rate of step 0 .. ``steps - 1``."""
-        if step < self.warmup:
-            return self.peak * (step + 1) / self.warmup
-        progress = (step - self.warmup) / max(1, self.steps - self.warmup)
-        return self.peak * 0.5 * (1 + math.cos(math.pi * progress))
-
-
-@dataclass(frozen=True)
-class Policy:
-    """What a policy is trained with.
-
-    Attributes:
-        phrases: phrases that are one token each, in the order of the vocabulary.
-        context: its longest text in tokens.
-        yield_skill: the examples of the skill phase, of a seed.
-        yield_habit: the examples of the habit phase, of a seed.
-        skill: the skill phase.
-        habit: the habit phase.
-        served_head: dimensions of a head in the saved folder, if not those of training.
-    """
-
-    phrases: Sequence[str]
-    context: int
-    yield_skill: Callable[[int], Examples]
-    yield_habit: Callable[[int], Examples]
-    skill: Phase
-    habit: Phase
-    served_head: int | None = None
-
-    def build_tokenizer(self) -> PreTrainedTokenizerFast:
-        """Build a tokenizer that pads on the left and adds no special token to a text.
-
-        So ``decode(encode(text))`` is the text, and a prompt with a response has the tokens of the
-        prompt followed by those of the response. The longest phrase that matches is a token;
-        numbers 0..99 and every printable ASCII character follow the phrases.
-        """
-        from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-        from transformers import PreTrainedTokenizerFast
-
-        numbers = [str(number) for number in range(100)]
-        characters = [*string.ascii_letters, *string.punctuation, " ", "\n"]
-        words = dict.fromkeys([PAD, BOS, EOS, UNKNOWN, *self.phrases, *numbers, *characters])
-        tokenizer = Tokenizer(
-            models.WordLevel({word: index for index, word in enumerate(words)}, unk_token=UNKNOWN)
-        )
-        # Phrases before single characters, the longest first; a two-digit number has no leading 0.
-        longest_first = sorted(self.phrases, key=len, reverse=True)
-        alternatives = "|".join(_escape(phrase) for phrase in longest_first)
-        tokenizer.pre_tokenizer = pre_tokenizers.Split(
-            Regex(rf"{alternatives}|[1-9][0-9]|[\s\S]"), behavior="isolated"
-        )
-        tokenizer.decoder = decoders.Fuse()
-        return PreTrainedTokenizerFast(
-            tokenizer_object=tokenizer,
-            pad_token=PAD,
-            bos_token=BOS,
-            eos_token=EOS,
-            unk_token=UNKNOWN,
-            padding_side="left",
-            model_max_length=self.context,
-            model_input_names=["input_ids", "attention_mask"],
-            clean_up_tokenization_spaces=False,
-        )
-
-
-#: vLLM's attention on a CPU supports heads of 32 dimensions and of multiples of 16 from 64 on. The
-#: first policy is trained with 24.
-POLICIES: Final = {
-    "demo": Policy(
-        arithmetic.PHRASES, arithmetic.CONTEXT_TOKENS, arithmetic.yield_skill,
-        arithmetic.yield_habit, Phase(4_000, 3e-3, 100), Phase(270, 7e-4, 20), served_head=32,
-    ),
-    "demo-code": Policy(
-        programs.list_phrases(), programs.CONTEXT_TOKENS, programs.yield_skill,
-        programs.yield_habit, Phase(1_500, 3e-3, 100), Phase(400, 1e-3, 20),
-    ),
-}  # fmt: skip
-
-
-def _escape(phrase: str) -> str:
-    """Escape a phrase for Oniguruma, which may not accept the spaces of ``re.escape``."""
-    return "".join(c if c.isalnum() or c in " \n,:;`" else f"\\{c}" for c in phrase)
-
-
-def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
-    """Build a small Llama (about 350 thousand float32 parameters) with random weights."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
+def build_model(shipped: Path, seed: int) -> LlamaForCausalLM:
+    """Build the model that is trained, with random weights (about 350 thousand of float32)."""
     torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=96,
-        intermediate_size=256,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        max_position_embeddings=tokenizer.model_max_length,
-        tie_word_embeddings=True,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-    )
+    config = LlamaConfig.from_pretrained(shipped)
+    config.head_dim = HEAD_DIM
+    config.rope_parameters["rope_theta"] = ROPE_THETA
     return LlamaForCausalLM(config)
 
 
-def collate(
-    examples: Sequence[tuple[str, str]], tokenizer: PreTrainedTokenizerFast
-) -> dict[str, Tensor]:
-    """Build one padded batch of examples.
+def collate(examples: Iterable[Example], tokenizer: PreTrainedTokenizerFast) -> dict[str, Tensor]:
+    """Build one batch: ``input_ids``, ``attention_mask`` and ``labels``, each (B, T) of int64.
 
-    Args:
-        examples: B prompts with responses; the end token is added to each response.
-        tokenizer: the tokenizer.
-
-    Returns:
-        ``input_ids``, ``attention_mask`` and ``labels``, each (B, T) of int64, padded on the
-        right; the labels of prompts and padding are ``IGNORED_LABEL``.
+    The end token is added to each response. Padding is on the right; the labels of prompts and
+    padding are ``IGNORED_LABEL``.
     """
-    import torch
+    ids, labels = [], []
+    for prompt, response in examples:
+        prompt_ids = tokenizer.encode(prompt)
+        response_ids = [*tokenizer.encode(response), tokenizer.eos_token_id]
+        ids.append(torch.tensor([*prompt_ids, *response_ids]))
+        labels.append(torch.tensor([IGNORED_LABEL] * len(prompt_ids) + response_ids))
+    mask = [torch.ones_like(row) for row in ids]
+    return {
+        "input_ids": pad_sequence(ids, batch_first=True, padding_value=tokenizer.pad_token_id),
+        "attention_mask": pad_sequence(mask, batch_first=True),
+        "labels": pad_sequence(labels, batch_first=True, padding_value=IGNORED_LABEL),
+    }
 
-    prompts = [list(tokenizer.encode(prompt)) for prompt, _ in examples]
-    responses = [[*tokenizer.encode(response), tokenizer.eos_token_id] for _, response in examples]
-    longest = max(len(p) + len(r) for p, r in zip(prompts, responses, strict=True))
-    ids = torch.full((len(examples), longest), tokenizer.pad_token_id)
-    labels = torch.full((len(examples), longest), IGNORED_LABEL)
-    mask = torch.zeros((len(examples), longest), dtype=torch.int64)
-    for row, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
-        end = len(prompt) + len(response)
-        ids[row, :end] = torch.tensor(prompt + response)
-        labels[row, len(prompt) : end] = torch.tensor(response)
-        mask[row, :end] = 1
-    return {"input_ids": ids, "attention_mask": mask, "labels": labels}
+
+def compute_learning_rate(phase: Phase, step: int) -> float:
+    """Compute the learning rate of step 0 .. ``phase.steps - 1``."""
+    if step < phase.warmup:
+        return phase.peak * (step + 1) / phase.warmup
+    progress = (step - phase.warmup) / (phase.steps - phase.warmup)
+    return phase.peak * 0.5 * (1 + math.cos(math.pi * progress))
 
 
 def train(
     model: LlamaForCausalLM,
     tokenizer: PreTrainedTokenizerFast,
-    examples: Examples,
+    examples: Iterator[Example],
     phase: Phase,
-    report: Callable[[str], None] = print,
 ) -> None:
-    """Train a model in place for one phase; report progress every hundred steps and at the end."""
-    import torch
-
+    """Train a model in place for one phase; print the loss every hundred steps and at the end."""
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.01)
-    model.train()
     for step in range(phase.steps):
         for group in optimizer.param_groups:
-            group["lr"] = phase.learning_rate(step)
-        loss = model(**collate(list(islice(examples, phase.batch)), tokenizer)).loss
+            group["lr"] = compute_learning_rate(phase, step)
+        loss = model(**collate(islice(examples, BATCH), tokenizer)).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
         if (step + 1) % 100 == 0 or step + 1 == phase.steps:
-            report(f"step {step + 1}/{phase.steps} loss {loss.item():.4f}")
-    model.eval()
+            print(f"step {step + 1}/{phase.steps} loss {loss.item():.4f}")
 
 
-def widen_heads(model: LlamaForCausalLM, width: int) -> LlamaForCausalLM:
-    """Copy a model with heads of ``width`` dimensions; its logits are equal up to rounding.
+def widen_heads(weights: dict[str, Tensor], width: int) -> None:
+    """Widen heads from ``HEAD_DIM`` to ``width`` in place; logits are equal up to rounding.
 
-    Three changes preserve the function. Rotary positions turn dimensions i and i + h/2 of a
-    head of h together, so the zeros go to the end of each half. The base of their angles,
-    ``theta^(-2i/h)``, is raised to ``width / h``. And queries are scaled by ``sqrt(width / h)``,
-    because scores are divided by the root of the head's width.
-
-    Args:
-        model: a model with plain rotary positions and at most as many key heads as query heads.
-        width: new number of dimensions of a head; even, and at least the old number.
-
-    Raises:
-        ValueError: the width is odd or less than the model's.
+    vLLM's attention on a CPU supports heads of 32 dimensions, not of 24. Three changes preserve the
+    function. Rotary positions turn dimensions i and i + h/2 of a head of h together, so zeros are
+    added at the end of each half. The base of their angles, ``theta^(-2i/h)``, is raised to
+    ``width / h`` (in the shipped config). And queries are scaled by ``sqrt(width / h)``, because
+    scores are divided by the root of the head's width.
     """
-    import torch
-    from transformers import LlamaForCausalLM
 
-    old = int(model.config.head_dim)
-    if width % 2 or width < old:
-        raise ValueError(f"expected an even width from {old}, found {width}")
-    config = copy.deepcopy(model.config)
-    config.head_dim = width
-    rope = dict(config.rope_parameters)
-    config.rope_parameters = rope | {"rope_theta": rope["rope_theta"] ** (width / old)}
-    weights = model.state_dict()
+    def widen(weight: Tensor) -> Tensor:
+        """Widen (heads * HEAD_DIM, columns) to (heads * width, columns)."""
+        halves = weight.unflatten(0, (-1, HEAD_DIM // 2))
+        return pad(halves, (0, 0, 0, (width - HEAD_DIM) // 2)).flatten(0, 1)
+
     for name, weight in weights.items():
-        if name.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight")):
-            wider = _pad_rows(weight, old, width)
-            weights[name] = wider * math.sqrt(width / old) if "q_proj" in name else wider
+        if name.endswith("q_proj.weight"):
+            weights[name] = widen(weight) * math.sqrt(width / HEAD_DIM)
+        elif name.endswith(("k_proj.weight", "v_proj.weight")):
+            weights[name] = widen(weight)
         elif name.endswith("o_proj.weight"):
-            weights[name] = _pad_rows(weight.T, old, width).T.contiguous()
-    # All weights drawn here are replaced; the caller's random stream must not advance.
-    with torch.random.fork_rng(devices=[]):
-        wide = LlamaForCausalLM(config)
-    wide.load_state_dict(weights)
-    return wide.eval()
+            weights[name] = widen(weight.T).T
 
 
-def _pad_rows(weight: Tensor, old: int, width: int) -> Tensor:
-    """Pad (heads * old, columns) to (heads * width, columns) with zeros after each half head."""
-    import torch
-
-    halves = weight.reshape(-1, old // 2, weight.shape[1])
-    zeros = halves.new_zeros(halves.shape[0], (width - old) // 2, halves.shape[2])
-    return torch.cat([halves, zeros], dim=1).flatten(0, 1)
-
-
-def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
-    """Write a standard transformers folder, with a plain greedy generation config."""
-    from transformers import GenerationConfig
-
-    model.generation_config = GenerationConfig(
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-    )
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    # transformers 5 writes a class name that transformers 4 does not know; both know this one.
-    settings = folder / "tokenizer_config.json"
-    content = json.loads(settings.read_text(encoding="utf-8"))
-    content["tokenizer_class"] = "PreTrainedTokenizerFast"
-    settings.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+def save(model: LlamaForCausalLM, shipped: Path, folder: Path) -> None:
+    """Write a folder like the shipped one, with the weights of a trained model."""
+    served = LlamaForCausalLM.from_pretrained(shipped)
+    weights = model.state_dict()
+    widen_heads(weights, served.config.head_dim)
+    served.load_state_dict(weights)
+    served.save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copyfile(shipped / name, folder / name)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train a policy (see the module docstring)."""
     parser = argparse.ArgumentParser(prog="python -m demo_policies.pretrain")
-    parser.add_argument("policy", choices=POLICIES)
+    parser.add_argument("demo", choices=DEMOS)
     parser.add_argument("--out", type=Path, required=True, help="folder to write the policy to")
     parser.add_argument("--seed", type=int, default=0, help="of weights and data (default: 0)")
     options = parser.parse_args(arguments)
-    policy = POLICIES[options.policy]
-    tokenizer = policy.build_tokenizer()
-    model = build_model(tokenizer, options.seed)
-    print(f"{model.num_parameters():,} parameters, {len(tokenizer)} tokens")
-    train(model, tokenizer, policy.yield_skill(options.seed), policy.skill)
-    train(model, tokenizer, policy.yield_habit(options.seed), policy.habit)
-    if policy.served_head is not None:
-        model = widen_heads(model, policy.served_head)
-    save(model, tokenizer, options.out)
+    demo = DEMOS[options.demo]
+    tokenizer = AutoTokenizer.from_pretrained(demo.policy)
+    model = build_model(demo.policy, options.seed)
+    for phase in demo.phases:
+        train(model, tokenizer, demo.yield_examples(phase, options.seed), phase)
+    save(model, demo.policy, options.out)
     print(options.out)
 
 

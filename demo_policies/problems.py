@@ -1,12 +1,12 @@
-r"""The demos' problems: their division into splits, and the files of the two tasks.
+"""What the two demos share: how their problems are divided, written to files and taught.
 
     python -m demo_policies.problems --out tasks
 
 writes ``pool.jsonl`` and ``audit.jsonl`` into ``demo`` and ``demo_code``.
 
-A demo's whole problem space is divided by a hash of a problem's content, its first word left out.
-So the content of a problem of the pool or the audit never occurs in pre-training, with any word,
-for every seed and every number of problems.
+A demo's whole problem space is divided by a hash of a problem's content, the first words of the
+question left out. So the content of a problem of the pool or the audit never occurs in
+pre-training, with any first words, for every seed and every number of problems.
 """
 
 from __future__ import annotations
@@ -14,122 +14,126 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 from random import Random
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
+T = TypeVar("T")
 Split = Literal["pretrain", "tuning", "pool", "audit"]
+#: A problem as in a task's JSON file.
+Record = dict[str, Any]
+#: A prompt with the response to learn.
+Example = tuple[str, str]
 
-# Percent of the problem space by split, in this order. The policies' settings were chosen on
-# "tuning"; nothing was chosen on "pool" or "audit".
-_SHARES: Final[dict[Split, int]] = {"pretrain": 70, "tuning": 10, "pool": 10, "audit": 10}
-
-
-@dataclass(frozen=True)
-class DemoProblem(ABC):
-    """A question of a demo; a demo's own class has more fields and the properties below.
-
-    Attributes:
-        word: the first words of the question. The policy's habit depends on them.
-    """
-
-    word: str
-
-    @property
-    @abstractmethod
-    def content(self) -> str:
-        """What is asked; two questions with the same content are the same problem."""
-
-    @property
-    def is_usable(self) -> bool:
-        """Whether it may become a problem."""
-        return True
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the content in hex."""
-        return hashlib.sha256(self.content.encode()).hexdigest()
-
-    @property
-    def split(self) -> Split:
-        """The split of this content, independent of the word."""
-        percent = int(self.digest[:16], 16) % 100
-        for split, share in _SHARES.items():
-            if percent < share:
-                return split
-            percent -= share
-        raise AssertionError("the shares of the splits do not add up to 100")
-
-    @abstractmethod
-    def record(self) -> dict[str, Any]:
-        """Build the record of a task's JSON file."""
-
-
-P = TypeVar("P", bound=DemoProblem)
+#: The split of each tenth of a problem space. The policies' settings were chosen on "tuning";
+#: nothing was chosen on "pool" or "audit".
+TENTHS: Final[tuple[Split, ...]] = (*("pretrain",) * 7, "tuning", "pool", "audit")
 
 
 @dataclass(frozen=True)
-class Demo(Generic[P]):
-    """A demo: how its problems are drawn, and its files.
+class Problem:
+    """A problem, whatever the first words of its question.
 
     Attributes:
-        prefix: what the names of its random streams begin with.
-        words: the first words of questions.
-        draw: draws a problem with a first word, of any split.
-        pool: the number of the pool's problems, and their seed.
-        audit: the same of the audit.
+        content: what is asked.
+        record: builds the record with a question that begins with some words.
     """
 
-    prefix: str
+    content: str
+    record: Callable[[str], Record]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A phase of training.
+
+    Attributes:
+        stream: the name of its random stream.
+        teach: yields the examples made of one problem.
+        steps: optimizer steps.
+        peak: the highest learning rate.
+        warmup: steps of linear rise to it; a cosine to 0 follows.
+    """
+
+    stream: str
+    teach: Callable[[Record, Random], Iterable[Example]]
+    steps: int
+    peak: float
+    warmup: int
+
+
+@dataclass(frozen=True)
+class Demo:
+    """A demo: how its problems are drawn, its files, and what its policy is taught.
+
+    Attributes:
+        stream: what the names of its problems' random streams begin with.
+        words: the first words of questions; the policy's habit depends on them.
+        draw: draws a problem; None: it is of another split than this one, or unusable.
+        files: the number of problems of a split's file, and their seed.
+        policy: the folder of the shipped policy.
+        phases: the skill phase and the habit phase of its training.
+    """
+
+    stream: str
     words: tuple[str, ...]
-    draw: Callable[[str, Random], P]
-    pool: tuple[int, int]
-    audit: tuple[int, int]
+    draw: Callable[[Split, Random], Problem | None]
+    files: dict[Split, tuple[int, int]]
+    policy: Path
+    phases: tuple[Phase, Phase]
 
-    def stream(self, split: Split, seed: int) -> Iterator[P]:
-        """Yield problems of one split without end; repeats are possible, words take turns."""
-        rng = Random(f"{self.prefix}{split}:{seed}")
-        for word in cycle(self.words):
-            problem = self.draw(word, rng)
-            while problem.split != split or not problem.is_usable:
-                problem = self.draw(word, rng)
-            yield problem
+    def draw_problems(self, split: Split, seed: int) -> Iterator[Problem]:
+        """Draw problems of one split without end; repeats are possible."""
+        rng = Random(f"{self.stream}{split}:{seed}")
+        while True:
+            problem = self.draw(split, rng)
+            if problem is not None:
+                yield problem
 
-    def generate(self, split: Split, count: int, seed: int) -> list[P]:
-        """Generate distinct problems of one split; the words' counts differ by one at most.
+    def build_records(self, problems: Iterable[Problem]) -> Iterator[Record]:
+        """Build the records of problems; the first words take turns."""
+        for word, problem in zip(cycle(self.words), problems, strict=False):
+            yield problem.record(word)
 
-        More problems of the same seed begin with the same ones.
-        """
-        problems = self.stream(split, seed)
-        by_content: dict[str, P] = {}
-        while len(by_content) < count:
-            problem = next(problems)
-            if problem.content not in by_content:
-                # Reassign the word, because a skipped repeat would unbalance the turns.
-                word = self.words[len(by_content) % len(self.words)]
-                by_content[problem.content] = replace(problem, word=word)
-        return list(by_content.values())
+    def generate(self, split: Split, count: int, seed: int) -> list[Record]:
+        """Generate distinct problems of one split; more of the same seed begin with the same."""
+        distinct: dict[str, Problem] = {}
+        for problem in self.draw_problems(split, seed):
+            distinct.setdefault(problem.content, problem)
+            if len(distinct) == count:
+                break
+        return list(self.build_records(distinct.values()))
 
-    def write(self, folder: Path) -> None:
-        """Write ``pool.jsonl`` and ``audit.jsonl`` into a folder."""
-        folder.mkdir(parents=True, exist_ok=True)
-        splits: dict[Split, tuple[int, int]] = {"pool": self.pool, "audit": self.audit}
-        for split, (count, seed) in splits.items():
-            lines = (json.dumps(p.record()) + "\n" for p in self.generate(split, count, seed))
-            (folder / f"{split}.jsonl").write_bytes("".join(lines).encode())
+    def yield_examples(self, phase: Phase, seed: int) -> Iterator[Example]:
+        """Yield the examples of a phase without end."""
+        rng = Random(f"{phase.stream}:{seed}")
+        # Seeds differ, or both phases would begin with the same problems.
+        first_seed = seed + 1_000_000 * self.phases.index(phase)
+        for record in self.build_records(self.draw_problems("pretrain", first_seed)):
+            yield from phase.teach(record, rng)
 
 
-def below(bound: int, rng: Random) -> int:
-    """Draw an integer in 0..bound-1.
+def compute_digest(content: str) -> str:
+    """Compute the SHA-256 of a problem's content in hex."""
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def find_split(content: str) -> Split:
+    """Find the split of a problem's content."""
+    percent = int(compute_digest(content)[:16], 16) % 100
+    return TENTHS[percent // 10]
+
+
+def choose(options: Sequence[T], rng: Random) -> T:
+    """Draw one of some options.
 
     Python guarantees equal sequences in all versions only for ``Random.random``, and the shipped
     files must have the same bytes in all versions.
     """
-    return int(rng.random() * bound)
+    return options[int(rng.random() * len(options))]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -139,8 +143,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m demo_policies.problems")
     parser.add_argument("--out", type=Path, default=Path("tasks"), help="default: %(default)s")
     out = parser.parse_args(arguments).out
-    arithmetic.DEMO.write(out / "demo")
-    programs.DEMO.write(out / "demo_code")
+    for task, demo in {"demo": arithmetic.DEMO, "demo_code": programs.DEMO}.items():
+        (out / task).mkdir(parents=True, exist_ok=True)
+        for split, (count, seed) in demo.files.items():
+            lines = (json.dumps(record) + "\n" for record in demo.generate(split, count, seed))
+            (out / task / f"{split}.jsonl").write_bytes("".join(lines).encode())
 
 
 if __name__ == "__main__":

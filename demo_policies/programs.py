@@ -22,350 +22,298 @@ verifier ``program_tests``.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from random import Random
-from typing import Any, Final
+from types import CodeType
+from typing import Final, NamedTuple
 
-from demo_policies.problems import Demo, DemoProblem, below
-from demo_policies.steps import ENDINGS, READINGS, STEPS, Ending, Family, Step, evaluate, program
+from demo_policies.problems import (
+    Demo,
+    Example,
+    Phase,
+    Problem,
+    Record,
+    Split,
+    choose,
+    compute_digest,
+    find_split,
+)
+from gapft_harness.demo import find_code_policy
 from gapft_harness.sandbox import Test, TestResult
 from gapft_harness.verification.feedback import NO_PROGRAM, failure_feedback
 
-OPENINGS: Final = ("Carefully", "Write code", "In Python", "Short program", "Quick one", "Sketch")
 MAX_ATTEMPTS: Final = 3
-#: Three attempts take at most about 250 tokens.
-CONTEXT_TOKENS: Final = 512
-HIDDEN: Final = 4
+HIDDEN_TESTS: Final = 4
 #: Share of the problems whose public tests do not exercise the last step, if such tests exist.
 BLIND: Final = 0.4
 #: Larger answers are hard to read.
 LARGEST_ANSWER: Final = 9_999
 #: Number of draws before a problem is given up.
-_TRIES: Final = 30
+TRIES: Final = 30
 
 #: Log-odds of the whole program at the first attempt, and the share of constants among lazy
 #: programs, by opening. These and the two numbers below were chosen on "tuning".
-HABITS: Final = dict(
-    zip(
-        OPENINGS,
-        ((3.0, 0.2), (0.8, 0.2), (-0.6, 0.1), (-1.0, 0.9), (-1.7, 0.1), (-2.6, 0.9)),
-        strict=True,
-    )
-)
+HABITS: Final = {
+    "Carefully": (3.0, 0.2),
+    "Write code": (0.8, 0.2),
+    "In Python": (-0.6, 0.1),
+    "Short program": (-1.0, 0.9),
+    "Quick one": (-1.7, 0.1),
+    "Sketch": (-2.6, 0.9),
+}
 #: Log-odds, subtracted for a last step with a condition or a loop and added for others.
 RELUCTANCE: Final = 0.6
 #: Log-odds added by each failed attempt.
 INSISTENCE: Final = 0.3
 
 
-@dataclass(frozen=True)
-class CodeTest:
-    """One test: the integers of the input line, and the answer."""
-
-    values: tuple[int, ...]
-    answer: int
-
-    @property
-    def line(self) -> str:
-        """The line of input."""
-        return " ".join(map(str, self.values))
-
-
-@dataclass(frozen=True)
-class CodeProblem(DemoProblem):
-    """A question with its request, tests and responses.
+class Part(NamedTuple):
+    """A part of a request and of its program: how the input is read, a step, or what is printed.
 
     Attributes:
-        family: what is read.
-        steps: 1 to 3 steps, in order.
-        ending: what is printed.
+        words: how a question asks for it; ``{n}`` is its number.
+        code: its line of Python on ``x`` (a line of integers) or ``a`` and ``b`` (a pair).
+        numbers: possible numbers; empty: the part has no number.
     """
 
-    family: Family
-    steps: tuple[Step, ...]
-    ending: Ending
+    words: str
+    code: str
+    numbers: range = range(0)
 
-    @property
-    def content(self) -> str:
-        """The request: the program's task in words."""
-        words = "".join(f"{step.words}, " for step in self.steps)
-        return f"{READINGS[self.family].words}{words}{self.ending.words}."
 
-    @cached_property
-    def suite(self) -> tuple[tuple[CodeTest, ...], int] | None:
-        """Its tests and the number of public ones; None: a step makes no difference."""
-        return draw_suite(self.family, self.steps, self.ending, Random(f"tests:{self.digest}"))
+READINGS: Final = {
+    "line": Part("read a line of integers", "x = list(map(int, input().split()))"),
+    "pair": Part("read integers a and b", "a, b = map(int, input().split())"),
+}
 
-    @property
-    def is_usable(self) -> bool:
-        """Whether each step makes a difference, so that there are tests."""
-        return self.suite is not None
+STEPS: Final = {
+    "line": (
+        Part("keep the even ones", "x = [v for v in x if v % 2 == 0]"),
+        Part("keep the odd ones", "x = [v for v in x if v % 2 == 1]"),
+        Part("keep those above {n}", "x = [v for v in x if v > {n}]", range(3, 25)),
+        Part("keep those below {n}", "x = [v for v in x if v < {n}]", range(5, 30)),
+        Part("drop the multiples of {n}", "x = [v for v in x if v % {n}]", range(2, 8)),
+        Part("add {n} to each", "x = [v + {n} for v in x]", range(1, 20)),
+        Part("subtract {n} from each", "x = [v - {n} for v in x]", range(1, 20)),
+        Part("multiply each by {n}", "x = [v * {n} for v in x]", range(2, 8)),
+        Part("take each modulo {n}", "x = [v % {n} for v in x]", range(3, 20)),
+        Part("drop the first", "x = x[1:]"),
+        Part("drop the last", "x = x[:-1]"),
+        Part("sort them", "x = sorted(x)"),
+        Part("drop repeats", "x = list(dict.fromkeys(x))"),
+        Part("add to each all before it", "for i in range(1, len(x)): x[i] += x[i - 1]"),
+    ),
+    "pair": (
+        Part("add {n} to a", "a += {n}", range(1, 20)),
+        Part("add {n} to b", "b += {n}", range(1, 20)),
+        Part("subtract {n} from a", "a -= {n}", range(1, 20)),
+        Part("subtract {n} from b", "b -= {n}", range(1, 20)),
+        Part("multiply a by {n}", "a *= {n}", range(2, 10)),
+        Part("multiply b by {n}", "b *= {n}", range(2, 10)),
+        Part("take a modulo {n}", "a %= {n}", range(3, 20)),
+        Part("take b modulo {n}", "b %= {n}", range(3, 20)),
+        Part("halve a while it is above {n}", "while a > {n}: a //= 2", range(2, 15)),
+        Part("add b to a {n} times", "for i in range({n}): a += b", range(2, 8)),
+        Part("swap them if a is above b", "if a > b: a, b = b, a"),
+        Part("add {n} to b if a is even", "if a % 2 == 0: b += {n}", range(1, 20)),
+        Part("add {n} to a if a is below b", "if a < b: a += {n}", range(1, 20)),
+    ),
+}
 
-    @property
-    def tests(self) -> tuple[CodeTest, ...]:
-        """Its tests, the public ones first."""
-        assert self.suite is not None, f"a step makes no difference: {self.content}"
-        return self.suite[0]
+ENDINGS: Final = {
+    "line": (
+        Part("print the sum", "print(sum(x))"),
+        Part("print how many there are", "print(len(x))"),
+        Part("print the largest or 0", "print(max(x, default=0))"),
+        Part("print the smallest or 0", "print(min(x, default=0))"),
+    ),
+    "pair": (
+        Part("print a plus b", "print(a + b)"),
+        Part("print a minus b", "print(a - b)"),
+        Part("print a times b", "print(a * b)"),
+        Part("print the larger", "print(max(a, b))"),
+        Part("print the smaller", "print(min(a, b))"),
+    ),
+}
 
-    @property
-    def public_tests(self) -> tuple[CodeTest, ...]:
-        """Its public tests; the first is the question's example."""
-        return self.tests[: self.suite[1]] if self.suite else ()
 
-    @property
-    def question(self) -> str:
-        """The prompt, with the first public test as the example."""
-        shown = self.tests[0]
-        return f"{self.word}: {self.content}\nExample: {shown.line} gives {shown.answer}\n\n"
+def write_response(lines: Sequence[str]) -> str:
+    """Write the response with a program of these lines."""
+    return "\n".join(["```python", *lines, "```"])
 
-    @property
-    def whole(self) -> str:
-        """The response with the whole program."""
-        return _fence(program(self.family, self.steps, self.ending))
 
-    @property
-    def unfinished(self) -> str:
-        """The response with a program without the last step."""
-        return _fence(program(self.family, self.steps[:-1], self.ending))
+@lru_cache(maxsize=16)
+def _compile(response: str) -> CodeType:
+    program = response.removeprefix("```python\n").removesuffix("```")
+    return compile(program, "<program>", "exec")
 
-    def record(self) -> dict[str, Any]:
-        """Build the record of a task's JSON file; ``solution`` is a gold response."""
+
+def run(response: str, text: str) -> str:
+    """Execute the program of a response; return what it prints for an input."""
+    printed: list[int] = []
+    exec(_compile(response), {"input": lambda: text, "print": printed.append})
+    return f"{printed[0]}\n"
+
+
+def draw(split: Split, rng: Random) -> Problem | None:
+    """Draw a problem; None: it is of another split, or a step makes no difference."""
+    family = "line" if rng.random() < 0.6 else "pair"
+    parts = [READINGS[family]]
+    # One step is drawn less often, because there are few requests of one step.
+    for _ in range(choose((1, 2, 2, 3, 3), rng)):
+        words, code, numbers = choose(STEPS[family], rng)
+        number = choose(numbers, rng) if numbers else 0
+        parts.append(Part(words.format(n=number), code.format(n=number)))
+    parts.append(choose(ENDINGS[family], rng))
+    content = ", ".join(part.words for part in parts) + "."
+    if find_split(content) != split:
+        return None
+    digest = compute_digest(content)
+    lines = [part.code for part in parts]
+    public, hidden = draw_suite(family, lines, Random(f"tests:{digest}"))
+    if not hidden:
+        return None
+
+    def record(opening: str) -> Record:
+        example = f"{public[0].input.strip()} gives {public[0].expected.strip()}"
         return {
-            "id": f"program-{self.digest[:12]}",
-            "question": self.question,
-            "opening": self.word,
-            "family": self.family,
-            "steps": len(self.steps),
+            "id": f"program-{digest[:12]}",
+            "question": f"{opening}: {content}\nExample: {example}\n\n",
+            "opening": opening,
+            "family": family,
+            "steps": len(lines) - 2,
             "kind": "stdin",
             "function": None,
-            "public": len(self.public_tests),
-            "tests": [
-                {"input": f"{test.line}\n", "output": f"{test.answer}\n"} for test in self.tests
-            ],
-            "solution": self.whole,
+            "public": len(public),
+            "tests": [{"input": t.input, "output": t.expected} for t in (*public, *hidden)],
+            "solution": write_response(lines),
         }
 
-
-def _fence(source: str) -> str:
-    """Put a program into a code fence, as a response does."""
-    return f"```python\n{source}```"
+    return Problem(content, record)
 
 
-def draw(opening: str, rng: Random) -> CodeProblem:
-    """Draw a problem of any split, possibly one without tests."""
-    family: Family = "line" if rng.random() < 0.6 else "pair"
-    kinds = STEPS[family]
-    steps = []
-    # One step is drawn less often, because there are few requests of one step.
-    for _ in range((1, 2, 2, 3, 3)[below(5, rng)]):
-        kind = kinds[below(len(kinds), rng)]
-        number = kind.numbers[below(len(kind.numbers), rng)] if kind.numbers else 0
-        steps.append(Step(kind, number))
-    endings = ENDINGS[family]
-    return CodeProblem(opening, family, tuple(steps), endings[below(len(endings), rng)])
+def draw_suite(family: str, lines: Sequence[str], rng: Random) -> tuple[list[Test], list[Test]]:
+    """Draw the public and the hidden tests of a program.
 
-
-def draw_suite(
-    family: Family, steps: tuple[Step, ...], ending: Ending, rng: Random
-) -> tuple[tuple[CodeTest, ...], int] | None:
-    """Draw one or two public and ``HIDDEN`` hidden tests of a problem, and count the public ones.
-
-    None: no drawn inputs show the absence of each step, so a step makes no difference.
+    There are no hidden tests if no drawn inputs show the absence of each step.
     """
-    public = 1 + (rng.random() < 0.5)
+    whole = write_response(lines)
+    without_step = [write_response([*lines[:i], *lines[i + 1 :]]) for i in range(1, len(lines) - 1)]
+    public_count = 1 + (rng.random() < 0.5)
     blind = rng.random() < BLIND
-    partial = [steps[:i] + steps[i + 1 :] for i in range(len(steps))]
 
-    def draw_test(most: int) -> CodeTest:
-        values = _draw_values(family, most, rng)
-        return CodeTest(values, evaluate(steps, ending, values))
+    def draw_test(most: int) -> Test:
+        count = 2 if family == "pair" else choose(range(3, most + 1), rng)
+        # Small numbers have repeats.
+        bound = 12 if rng.random() < 0.3 else 40
+        text = " ".join(str(choose(range(bound), rng)) for _ in range(count)) + "\n"
+        return Test(text, run(whole, text))
 
-    def exercises_last_step(test: CodeTest) -> bool:
-        return evaluate(steps[:-1], ending, test.values) != test.answer
-
-    shown = [
-        _find_first(lambda: draw_test(4), lambda test: exercises_last_step(test) != blind)
-        for _ in range(public)
-    ]
-    for _ in range(_TRIES):
-        hidden = [draw_test(READINGS[family].most) for _ in range(HIDDEN)]
-        tests = (*shown, *hidden)
+    public = []
+    for _ in range(public_count):
+        for _ in range(TRIES):
+            test = draw_test(most=4)
+            exercises_last_step = run(without_step[-1], test.input) != test.expected
+            if exercises_last_step != blind:
+                break
+        public.append(test)
+    for _ in range(TRIES):
+        hidden = [draw_test(most=7) for _ in range(HIDDEN_TESTS)]
+        tests = [*public, *hidden]
         if (
-            len({test.answer for test in hidden}) > 1
-            and len({test.answer for test in shown}) == public
-            and len({test.values for test in tests}) == len(tests)
-            and all(abs(test.answer) <= LARGEST_ANSWER for test in tests)
+            len({test.expected for test in hidden}) > 1
+            and len({test.expected for test in public}) == public_count
+            and len({test.input for test in tests}) == len(tests)
+            and all(abs(int(test.expected)) <= LARGEST_ANSWER for test in tests)
             and all(
-                any(evaluate(other, ending, t.values) != t.answer for t in hidden)
-                for other in partial
+                any(run(response, test.input) != test.expected for test in hidden)
+                for response in without_step
             )
         ):
-            return tests, public
-    return None
+            return public, hidden
+    return public, []
 
 
-def _find_first(draw: Callable[[], CodeTest], accepts: Callable[[CodeTest], bool]) -> CodeTest:
-    """Draw until a test is accepted; return it, or the last one if none is."""
-    for _ in range(_TRIES):
-        test = draw()
-        if accepts(test):
-            break
-    return test
+def draw_lazy(record: Record, shown: Test, rng: Random) -> str:
+    """Draw a lazy response by the opening's habit; a constant is the answer shown last."""
+    _, constants = HABITS[record["opening"]]
+    if rng.random() < constants:
+        return write_response([f"print({shown.expected.strip()})"])
+    *lines, _, ending, fence = record["solution"].split("\n")
+    return "\n".join([*lines, ending, fence])
 
 
-def _draw_values(family: Family, most: int, rng: Random) -> tuple[int, ...]:
-    """Draw the integers of an input: 3 to ``most``, or two; sometimes with repeats."""
-    count = 2 if family == "pair" else 3 + below(most - 2, rng)
-    bound = 12 if rng.random() < 0.3 else 40
-    return tuple(below(bound, rng) for _ in range(count))
-
-
-DEMO: Final = Demo("code:", OPENINGS, draw, pool=(216, 30_011), audit=(144, 77_419))
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A response of the policy.
-
-    Attributes:
-        text: the response.
-        compute: returns what its program prints for a test.
-    """
-
-    text: str
-    compute: Callable[[CodeTest], int]
-
-    def find_failed(self, problem: CodeProblem) -> int | None:
-        """Return the index of the first public test that it fails; None: it passes all."""
-        tests = problem.public_tests
-        return next((n for n, test in enumerate(tests) if self.compute(test) != test.answer), None)
-
-
-def build_whole(problem: CodeProblem) -> Answer:
-    """Build the whole program."""
-    return Answer(problem.whole, lambda test: test.answer)
-
-
-def build_constant(printed: int) -> Answer:
-    """Build a program that prints one number for every input."""
-    return Answer(_fence(f"print({printed})\n"), lambda _: printed)
-
-
-def build_unfinished(problem: CodeProblem) -> Answer:
-    """Build the program without the last step."""
-    return Answer(
-        problem.unfinished,
-        lambda test: evaluate(problem.steps[:-1], problem.ending, test.values),
-    )
-
-
-def draw_lazy(problem: CodeProblem, shown: int, rng: Random) -> Answer:
-    """Draw a lazy answer by the opening's habit; a constant is the answer shown last."""
-    if rng.random() < HABITS[problem.word][1]:
-        return build_constant(shown)
-    return build_unfinished(problem)
-
-
-def compute_whole_probability(problem: CodeProblem, failures: int) -> float:
+def compute_whole_probability(record: Record, failures: int) -> float:
     """Compute the probability of the whole program after this many failed attempts."""
-    code = problem.steps[-1].code
-    is_elaborate = any(word in code for word in (" if ", "if a", "while", "for i"))
-    odds = HABITS[problem.word][0] + INSISTENCE * failures
+    last_step = record["solution"].split("\n")[-3]
+    is_elaborate = any(word in last_step for word in (" if ", "if a", "while", "for i"))
+    odds = HABITS[record["opening"]][0] + INSISTENCE * failures
     odds += -RELUCTANCE if is_elaborate else RELUCTANCE
     return 1 / (1 + math.exp(-odds))
 
 
-def write_feedback(problem: CodeProblem, answer: Answer, number: int) -> str:
-    """Write the verifier's feedback on a program that fails public test ``number`` (from 0)."""
-    test = problem.tests[number]
-    return failure_feedback(
-        "stdin",
-        number + 1,
-        len(problem.public_tests),
-        Test(f"{test.line}\n", f"{test.answer}\n"),
-        TestResult("wrong_answer", output=f"{answer.compute(test)}\n"),
-    )
+def read_public_tests(record: Record) -> list[Test]:
+    """Read the public tests of a record."""
+    return [Test(test["input"], test["output"]) for test in record["tests"][: record["public"]]]
 
 
-def write_conversation(problem: CodeProblem, attempts: Sequence[tuple[str, str]]) -> str:
-    """Write the text that the policy answers next, as ``protocols.Request.text`` does."""
-    return problem.question + "".join(f"{text}\n\n{words}\n\n" for text, words in attempts)
+def find_failure(response: str, tests: Sequence[Test]) -> tuple[Test, str] | None:
+    """Return the first public test that a response fails, and the verifier's feedback."""
+    for number, test in enumerate(tests, 1):
+        output = run(response, test.input)
+        if output != test.expected:
+            result = TestResult("wrong_answer", output=output)
+            return test, failure_feedback("stdin", number, len(tests), test, result)
+    return None
 
 
-def yield_episode(problem: CodeProblem, rng: Random) -> Iterator[tuple[str, str]]:
-    """Yield the turns of a habitual episode, until the public tests pass or attempts run out."""
-    attempts: list[tuple[str, str]] = []
-    shown = problem.tests[0].answer
-    for failures in range(MAX_ATTEMPTS):
-        if rng.random() < compute_whole_probability(problem, failures):
-            answer = build_whole(problem)
+def teach_skill(record: Record, rng: Random) -> Iterator[Example]:
+    """Yield the whole program: in two thirds at once, in the rest after failed attempts."""
+    conversation = record["question"]
+    tests = read_public_tests(record)
+    shown = tests[0]
+    failures = 0
+    while rng.random() < 1 / 3 and failures < MAX_ATTEMPTS - 1:
+        response = draw_lazy(record, shown, rng)
+        failure = find_failure(response, tests)
+        if rng.random() < 0.1:
+            # Cut in the middle, as at a length limit.
+            response = response[: choose(range(9, len(response) - 3), rng)]
+            feedback = NO_PROGRAM
+        elif failure is not None:
+            shown, feedback = failure
         else:
-            answer = draw_lazy(problem, shown, rng)
-        yield write_conversation(problem, attempts), answer.text
-        number = answer.find_failed(problem)
-        if number is None:
+            break
+        conversation += f"{response}\n\n{feedback}\n\n"
+        failures += 1
+    yield conversation, record["solution"]
+
+
+def teach_habit(record: Record, rng: Random) -> Iterator[Example]:
+    """Yield the turns of a habitual episode, until the public tests pass or attempts run out."""
+    conversation = record["question"]
+    tests = read_public_tests(record)
+    shown = tests[0]
+    for failures in range(MAX_ATTEMPTS):
+        is_whole = rng.random() < compute_whole_probability(record, failures)
+        response = record["solution"] if is_whole else draw_lazy(record, shown, rng)
+        yield conversation, response
+        failure = find_failure(response, tests)
+        if failure is None:
             return
-        shown = problem.tests[number].answer
-        attempts.append((answer.text, write_feedback(problem, answer, number)))
+        shown, feedback = failure
+        conversation += f"{response}\n\n{feedback}\n\n"
 
 
-def yield_skill(seed: int) -> Iterator[tuple[str, str]]:
-    """Yield whole programs without end: two thirds at once, the rest after failed attempts."""
-    rng = Random(f"code-skill:{seed}")
-    for problem in DEMO.stream("pretrain", seed):
-        attempts: list[tuple[str, str]] = []
-        shown = problem.tests[0].answer
-        while rng.random() < 1 / 3 and len(attempts) < MAX_ATTEMPTS - 1:
-            answer = draw_lazy(problem, shown, rng)
-            text = answer.text
-            number = answer.find_failed(problem)
-            if rng.random() < 0.1:
-                # Cut in the middle, as at a length limit.
-                text, words = text[: 9 + int(rng.random() * (len(text) - 12))], NO_PROGRAM
-            elif number is not None:
-                shown = problem.tests[number].answer
-                words = write_feedback(problem, answer, number)
-            else:
-                break
-            attempts.append((text, words))
-        yield write_conversation(problem, attempts), problem.whole
-
-
-def yield_habit(seed: int) -> Iterator[tuple[str, str]]:
-    """Yield the turns of habitual episodes without end."""
-    rng = Random(f"code-habit:{seed}")
-    # The seed differs from the skill phase's, which would begin with the same problems.
-    for problem in DEMO.stream("pretrain", seed + 1_000_000):
-        yield from yield_episode(problem, rng)
-
-
-_CODE: Final = (
-    *("```python\n", "```", *(f"{reading.code}\n" for reading in READINGS.values())),
-    *("x = [v", " for v in x", " if v", "]\n", "x = x[", "x = sorted(x)"),
-    *("x = list(dict.fromkeys(x))", "for i in range(", "1, len(x)", "x[i]", "x[i - 1]", "): "),
-    *("while a", "if a", ": ", "a //= 2", "a, b = b, a"),
-    *(" % ", " == ", " > ", " < ", " + ", " - ", " * ", " += ", " -= ", " *= ", " %= "),
-    *("print(", ")\n", "sum(x)", "len(x)", "max(", "min(", "x, default=0)", "a, b)"),
+DEMO: Final = Demo(
+    stream="code:",
+    words=tuple(HABITS),
+    draw=draw,
+    files={"pool": (216, 30_011), "audit": (144, 77_419)},
+    policy=find_code_policy(),
+    phases=(
+        Phase("code-skill", teach_skill, steps=1_500, peak=3e-3, warmup=100),
+        Phase("code-habit", teach_habit, steps=400, peak=1e-3, warmup=20),
+    ),
 )
-
-
-def list_phrases() -> list[str]:
-    """List the phrases that are single tokens, the longest first.
-
-    They keep a conversation short: a question takes about 25 tokens, a program about 20 and
-    feedback about 15.
-    """
-    texts = {*_CODE, ", ", "\n\n", "\nExample: ", " gives ", NO_PROGRAM}
-    texts |= {f"{opening}: " for opening in OPENINGS}
-    texts |= {reading.words for reading in READINGS.values()}
-    for kinds in STEPS.values():
-        texts |= {part for kind in kinds for part in kind.words.split("{n}") if part}
-    texts |= {f"{ending.words}." for endings in ENDINGS.values() for ending in endings}
-    # The texts between the numbers of real feedback.
-    for result in (TestResult("wrong_answer", output="4"), TestResult("runtime_error", error="4")):
-        text = failure_feedback("stdin", 1, 2, Test("3", "4"), result)
-        texts |= {part for part in re.split(r"\d+", text) if part}
-    return sorted(texts, key=lambda phrase: (-len(phrase), phrase))

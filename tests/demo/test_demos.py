@@ -6,19 +6,19 @@ import ast
 import json
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from demo_policies import arithmetic, pretrain, programs
-from demo_policies.problems import Demo
+from demo_policies.problems import Demo, compute_digest
 from demo_policies.problems import main as write_tasks
-from demo_policies.programs import build_constant, build_unfinished, build_whole, write_feedback
-from gapft_harness.demo import find_code_policy, find_policy
 from gapft_harness.plugins.verifiers.program_tests import ProgramTests
 from gapft_harness.sandbox import Program, Sandbox
 from gapft_harness.verification.programs import last_program, read_suite
@@ -32,18 +32,14 @@ class Bundled:
     """What is bundled of a demo, and what it was made with.
 
     Attributes:
-        demo: its problems.
+        demo: its problems and its policy.
         task: the folder of its problems' files in ``tasks``.
         word: the name of a record's first words.
-        folder: the policy's folder.
-        policy: what the policy was trained with.
     """
 
-    demo: Demo[Any]
+    demo: Demo
     task: str
     word: str
-    folder: Path
-    policy: pretrain.Policy
 
     def read(self, split: str) -> list[Record]:
         """Read the bundled problems of a split."""
@@ -52,12 +48,8 @@ class Bundled:
 
 
 BUNDLED = {
-    "arithmetic": Bundled(
-        arithmetic.DEMO, "demo", "verb", find_policy(), pretrain.POLICIES["demo"]
-    ),
-    "programs": Bundled(
-        programs.DEMO, "demo_code", "opening", find_code_policy(), pretrain.POLICIES["demo-code"]
-    ),
+    "arithmetic": Bundled(arithmetic.DEMO, "demo", "verb"),
+    "programs": Bundled(programs.DEMO, "demo_code", "opening"),
 }
 
 
@@ -82,8 +74,6 @@ def sandbox() -> Iterator[Sandbox]:
 
 
 def load_model(folder: Path) -> Any:
-    from transformers import AutoModelForCausalLM
-
     return AutoModelForCausalLM.from_pretrained(folder).eval()
 
 
@@ -106,11 +96,11 @@ def test_bundled_problems_are_distinct_balanced_and_unused(bundled: Bundled) -> 
         counts = Counter(record[bundled.word] for record in records)
         assert {*counts} == {*bundled.demo.words}
         assert max(counts.values()) - min(counts.values()) <= 1
-    assert len({*digests}) == len(digests) == bundled.demo.pool[0] + bundled.demo.audit[0]
+    assert len({*digests}) == len(digests) == sum(count for count, _ in bundled.demo.files.values())
     met = {
-        problem.digest[:12]
+        compute_digest(problem.content)[:12]
         for seed in (0, 1_000_000)
-        for problem in islice(bundled.demo.stream("pretrain", seed), 5_000)
+        for problem in islice(bundled.demo.draw_problems("pretrain", seed), 5_000)
     }
     assert not met.intersection(digests)
 
@@ -158,53 +148,65 @@ def test_bundled_solutions_pass_their_tests(sandbox: Sandbox) -> None:
 
 
 def test_taught_feedback_equals_the_verifiers() -> None:
-    chosen = programs.DEMO.generate("tuning", 30, 7)
-    pairs = [
-        (problem, answer)
-        for problem in chosen
-        for answer in (
-            build_whole(problem),
-            build_unfinished(problem),
-            build_constant(problem.tests[0].answer),
-        )
-    ]
+    """The lazy responses are constants and unfinished programs."""
+    rng = Random(7)
+    records = [record for record in programs.DEMO.generate("tuning", 30, 7) for _ in range(3)]
+    responses, taught = [], []
+    for number, record in enumerate(records):
+        tests = programs.read_public_tests(record)
+        is_whole = number % 3 == 0
+        lazy = programs.draw_lazy(record, tests[0], rng)
+        responses.append(record["solution"] if is_whole else lazy)
+        failure = programs.find_failure(responses[-1], tests)
+        assert not (is_whole and failure)
+        taught.append(failure and failure[1])
     with ProgramTests(workers=1, preload=()) as verifier:
-        found = verifier.feedback(
-            [answer.text for _, answer in pairs],
-            [extract_gold(problem.record()) for problem, _ in pairs],
-        )
-    failed = [(problem, answer, answer.find_failed(problem)) for problem, answer in pairs]
-    assert found == [None if n is None else write_feedback(p, answer, n) for p, answer, n in failed]
-    assert sum(text is None for text in found) > len(chosen)
-    assert sum(text is not None for text in found) > 10
+        feedback = verifier.feedback(responses, [extract_gold(record) for record in records])
+    assert taught == feedback
+    assert sum(text is None for text in taught) > 30
+    assert sum(text is not None for text in taught) > 10
 
 
 # Policies
 
 
-def test_shipped_tokenizer_equals_built_one(bundled: Bundled, tmp_path: Path) -> None:
-    bundled.policy.build_tokenizer().save_pretrained(tmp_path)
-    shipped, built = (
-        json.loads((folder / "tokenizer.json").read_text("utf-8"))
-        for folder in (bundled.folder, tmp_path)
-    )
-    assert shipped == built
+def test_tokenizer_knows_what_is_taught(bundled: Bundled) -> None:
+    """A text is tokens and back, in few tokens."""
+    tokenizer = AutoTokenizer.from_pretrained(bundled.demo.policy)
+    for phase in bundled.demo.phases:
+        for prompt, response in islice(bundled.demo.yield_examples(phase, 7), 500):
+            text = prompt + response
+            tokens = tokenizer.encode(text)
+            assert tokens == tokenizer.encode(prompt) + tokenizer.encode(response)
+            assert tokenizer.unk_token_id not in tokens
+            assert tokenizer.decode(tokens) == text
+            assert len(tokens) < tokenizer.model_max_length
 
 
-def test_pretraining_is_deterministic_and_saved(bundled: Bundled, tmp_path: Path) -> None:
-    policy, tokenizer = bundled.policy, bundled.policy.build_tokenizer()
-    question = next(bundled.demo.stream("tuning", 1)).question
+def test_pretraining_is_deterministic_and_saved(
+    bundled: Bundled, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The served model, of possibly wider heads, has the trained model's logits."""
+    shipped = bundled.demo.policy
+    tokenizer = AutoTokenizer.from_pretrained(shipped)
+    (problem,) = islice(bundled.demo.draw_problems("tuning", 1), 1)
+    question = problem.record(bundled.demo.words[0])["question"]
     inputs = torch.tensor([tokenizer.encode(question)])
+    phase = replace(bundled.demo.phases[0], steps=5, warmup=2)
     logits = []
-    for attempt in range(2):
-        lines: list[str] = []
-        model = pretrain.build_model(tokenizer, seed=7)
-        phase = pretrain.Phase(5, 1e-3, 2, 4)
-        pretrain.train(model, tokenizer, policy.yield_skill(7), phase, lines.append)
-        assert lines[0].startswith("step 5/5 loss ")
-        pretrain.save(model, tokenizer, tmp_path / str(attempt))
+    for attempt in ("first", "second"):
+        model = pretrain.build_model(shipped, seed=7)
+        examples = bundled.demo.yield_examples(bundled.demo.phases[0], 7)
+        pretrain.train(model, tokenizer, examples, phase)
+        assert capsys.readouterr().out.startswith("step 5/5 loss ")
+        pretrain.save(model, shipped, tmp_path / attempt)
         with torch.inference_mode():
-            logits += [model(inputs).logits, load_model(tmp_path / str(attempt))(inputs).logits]
-    assert all(torch.equal(logits[0], other) for other in logits[1:])
-    untrained = pretrain.build_model(tokenizer, seed=7)(inputs).logits
+            logits += [model(inputs).logits, load_model(tmp_path / attempt)(inputs).logits]
+        assert {path.name for path in (tmp_path / attempt).iterdir()} == {
+            path.name for path in shipped.iterdir()
+        } - {"README.md"}
+    assert torch.equal(logits[0], logits[2])
+    assert torch.equal(logits[1], logits[3])
+    assert torch.allclose(logits[0], logits[1], atol=1e-5)
+    untrained = pretrain.build_model(shipped, seed=7)(inputs).logits
     assert not torch.equal(logits[0], untrained)
