@@ -20,7 +20,6 @@ from tests.kit.records import change_records, change_run, read_records, record_a
 from tests.kit.runs import BaseRun
 from tests.kit.tampering import (
     change_facts,
-    change_json,
     forge_record_key,
     read_rows,
     write_rows,
@@ -185,14 +184,3 @@ def test_unfinished_search_is_not_recorded(run_at: Callable[..., BaseRun]) -> No
     report = verify(run.path, run.plugins)
     assert any(line.startswith("pool/problems.parquet: ") for line in report.differences)
     assert "the pool is not searched" in report.missing
-
-
-@pytest.mark.parametrize("key", ["r", "lora_alpha", "use_rslora", "target_modules"])
-def test_edited_adapter_config_is_named(run: BaseRun, key: str) -> None:
-    """The arm's decisions were made with another one."""
-    path = run.path / f"adapters/{ARM}/adapter_config.json"
-    change_json(path, lambda config: config.update({key: ["x"] if "modules" in key else 7}))
-    record_again(run.path, f"adapters/{ARM}")
-    lines = run.find_differences()
-    assert any(f"run.json, decisions/{ARM}.parquet: inputs.adapter" in line for line in lines)
-    assert any(line.startswith(f"adapters/{ARM}/adapter_config.json: {key}") for line in lines)
