@@ -23,7 +23,7 @@ POOL = 24
 
 @pytest.fixture
 def task(tmp_path: Path) -> LettersTask:
-    return write_letters_task(tmp_path)
+    return write_letters_task(tmp_path, pool=POOL)
 
 
 def read_requests(task: LettersTask, name: str) -> list[tuple[str, int]]:
@@ -113,24 +113,15 @@ class Busy:
 """
 
 
-class JudgedLetters(LettersTask):
-    """The letters task with a verifier that logs the judged texts."""
-
-    @property
-    def plugins(self) -> list[str]:
-        return [*super().plugins, str(self.folder / "verifier.py")]
-
-    def take_judged(self) -> set[str]:
-        """Return the texts that were judged since the last call."""
-        log = self.folder / "judged.log"
-        texts = set(log.read_text().splitlines()) if log.exists() else set()
-        log.unlink(missing_ok=True)
-        return texts
+def take_judged(folder: Path) -> set[str]:
+    """Return the texts that were judged since the last call."""
+    log = folder / "judged.log"
+    texts = set(log.read_text().splitlines()) if log.exists() else set()
+    log.unlink(missing_ok=True)
+    return texts
 
 
-def test_timeouts_count_only_in_their_run(tmp_path: Path) -> None:
-    task = JudgedLetters(write_letters_task(tmp_path, pool=POOL).folder)
-
+def test_timeouts_count_only_in_their_run(task: LettersTask, tmp_path: Path) -> None:
     def count_verdicts(name: str) -> Any:
         return read_searches(search(task, name, verifier={"name": "busy"}))["pool"]["verdicts"]
 
@@ -138,15 +129,15 @@ def test_timeouts_count_only_in_their_run(tmp_path: Path) -> None:
     (tmp_path / "busy").touch()
     counts = count_verdicts("first")
     assert counts["timeout"] == 2 * POOL, "the greedy response and sample 2 are wrong"
-    task.take_judged()
+    take_judged(tmp_path)
     (tmp_path / "busy").unlink()
     assert count_verdicts("first") == counts, "the run keeps its own verdicts"
-    assert task.take_judged() == set()
+    assert take_judged(tmp_path) == set()
     parts = [path.read_text() for path in tmp_path.glob(".store/judge_chunks/*/*/*.jsonl")]
     assert parts
     assert not [text for text in parts if "timeout" in text]
     assert count_verdicts("second") == {"pass": 3 * POOL, "fail": 2 * POOL}
-    assert task.take_judged() == {"?"}, "only these are judged again"
+    assert take_judged(tmp_path) == {"?"}, "only these are judged again"
 
 
 def test_key_has_the_patch_version_of_a_judging_library(monkeypatch: pytest.MonkeyPatch) -> None:

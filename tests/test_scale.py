@@ -18,31 +18,21 @@ from gapft_harness.stages.verify.run import verify
 from gapft_harness.study.driver import run_study
 from gapft_harness.study.recipe import read_study
 from gapft_harness.study.verify import verify_study
-from tests.kit.recording_run import write_letters_task
+from tests.kit.recording_run import LettersTask
 from tests.kit.report_tables import read_results
-from tests.kit.scaled_letters import (
-    CALIBRATION,
-    LOSSES,
-    PLUGIN,
-    ScaledLetters,
-)
+from tests.kit.scaled_letters import CALIBRATION, LOSSES, PLUGIN, scale, write_scaled_letters
 
 AUDIT = 60
 
 
 @pytest.fixture(scope="module")
-def task(tmp_path_factory: pytest.TempPathFactory) -> ScaledLetters:
-    folder = tmp_path_factory.mktemp("scaled")
-    scaled_task = ScaledLetters(
-        write_letters_task(folder, pool=CALIBRATION + 40, audit=AUDIT).folder
-    )
-    (folder / "by_scale.py").write_text(PLUGIN)
-    return scaled_task
+def task(tmp_path_factory: pytest.TempPathFactory) -> LettersTask:
+    return write_scaled_letters(tmp_path_factory.mktemp("scaled"), CALIBRATION + 40, AUDIT)
 
 
 @pytest.fixture(scope="module")
-def run(task: ScaledLetters) -> RunDirectory:
-    scaled = task.scale("scaled")
+def run(task: LettersTask) -> RunDirectory:
+    scaled = scale(task, "scaled")
     assert verify(scaled.path, task.plugins).differences == []
     return scaled
 
@@ -70,7 +60,7 @@ def read_choice(run: RunDirectory, arm: Arm) -> dict[str, Any]:
     return dict(content)
 
 
-def test_decodes_calibration_split_only_greedily(task: ScaledLetters, run: RunDirectory) -> None:
+def test_decodes_calibration_split_only_greedily(task: LettersTask, run: RunDirectory) -> None:
     held = read_ids(run, "calibration")
     assert len(held) == CALIBRATION
     assert set(held).isdisjoint({*read_ids(run, "pool"), *read_ids(run, "audit")})
@@ -102,9 +92,9 @@ def test_reports_choices_and_their_effects(run: RunDirectory, planted: dict[str,
     stated = pq.read_table(run.path / "states/audit.parquet").to_pylist()
     for row in results["scaling"]:
         name = f"{row['condition']}-seed{row['seed']}"
-        scale = LOSSES[name][1]
-        assert row["scale"] == scale
-        for when, at in (("before", 1.0), ("after", scale)):
+        chosen = LOSSES[name][1]
+        assert row["scale"] == chosen
+        for when, at in (("before", 1.0), ("after", chosen)):
             for state, rate in (("G", "rho_G"), ("S", "kappa_S"), ("U", "kappa_U")):
                 members = [entry["problem_id"] for entry in stated if entry["state"] == state]
                 right = sum(planted["right"](name, at, i) for i in members)
@@ -112,7 +102,7 @@ def test_reports_choices_and_their_effects(run: RunDirectory, planted: dict[str,
                 expected = changed / len(members) if members else None
                 assert row[f"{rate}_{when}"] == expected, (name, state, when)
                 assert state != "G" or row[f"audit_lost_{when}"] == changed
-        for what, at in (("source", 0.0), ("trained", 1.0), ("fixed", 0.75), ("chosen", scale)):
+        for what, at in (("source", 0.0), ("trained", 1.0), ("fixed", 0.75), ("chosen", chosen)):
             right = sum(planted["right"](name, at, i) for i in audited)
             assert row[f"pass_at_1_{what}"] == right / len(audited)
     environments = [row["environment"] for row in results["scaling"]]
@@ -147,8 +137,8 @@ def run_scaled_study(folder: Path, **cells: RunDirectory) -> dict[str, Any]:
     return read_results(folder)
 
 
-def test_study_pools_scaled_cells(task: ScaledLetters, run: RunDirectory, tmp_path: Path) -> None:
-    other = task.scale("other", data={"pool_limit": 20})
+def test_study_pools_scaled_cells(task: LettersTask, run: RunDirectory, tmp_path: Path) -> None:
+    other = scale(task, "other", data={"pool_limit": 20})
     study = tmp_path / "study"
     pooled = run_scaled_study(study, A=run, B=other)
     mean, *environments = pooled["scaling_environments"]
@@ -172,10 +162,10 @@ def test_study_pools_scaled_cells(task: ScaledLetters, run: RunDirectory, tmp_pa
 
 
 def test_study_rejects_different_scaling_rules(
-    task: ScaledLetters, run: RunDirectory, tmp_path: Path
+    task: LettersTask, run: RunDirectory, tmp_path: Path
 ) -> None:
     scaling = {"scaling": {"calibration": CALIBRATION, "tolerance": 0.08}}
-    strict = task.scale("strict", (), experiments=scaling)
+    strict = scale(task, "strict", (), experiments=scaling)
     with pytest.raises(UserError, match=r"experiments\.scaling\.tolerance 0\.1 → 0\.08"):
         run_scaled_study(tmp_path / "study", A=run, B=strict)
 
@@ -196,10 +186,10 @@ def test_state_experiments_use_scaled_adapters(run: RunDirectory) -> None:
         arms = [Arm(condition, seed) for seed in (13, 21)]
         rates = {1.0: {}, 0.0: dict.fromkeys(arms, source)}
         for arm in arms:
-            for scale in {1.0, scales[arm.name]} - {0.0}:
-                path = run.path / layout.scaled_decisions_path(arm, scale)
+            for applied in {1.0, scales[arm.name]} - {0.0}:
+                path = run.path / layout.scaled_decisions_path(arm, applied)
                 statuses = pq.read_table(path)["status"].to_pylist()
-                rates.setdefault(scale, {})[arm] = statuses.count("pass") / AUDIT
+                rates.setdefault(applied, {})[arm] = statuses.count("pass") / AUDIT
         gain = sum(rates[scales[arm.name]][arm] for arm in arms) / 2 - source
         differing += gain != pytest.approx(sum(rates[1.0].values()) / 2 - source)
         lines = [row for row in results["scope"] if row["condition"] == condition]

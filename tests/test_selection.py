@@ -14,15 +14,12 @@ from gapft_harness.run_directory.directory import RunDirectory, list_arms
 from gapft_harness.run_directory.recorded import read_budgets
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.pipeline import STAGES
+from tests.kit.plugins import write_plugin
 from tests.kit.recording_run import LettersTask, write_letters_task
 
 #: A verifier under which problems with the answers a and e are solved greedily, and a selector
 #: that takes the longest response that passed.
 _MORE = """
-from pathlib import Path
-
-from gapft_harness.api import Verdict, hookimpl
-
 
 class Lenient:
     def verify(self, responses, golds):
@@ -37,34 +34,20 @@ def wordy(pool, n, rng):
         max(e.each_verified(), key=lambda other: len(other.response.token_ids))
         for e in pool.draw(pool.recovered, n, rng)
     ]
-
-
-@hookimpl
-def register_verifiers(register):
-    register("lenient", Lenient)
-
-
-@hookimpl
-def register_selectors(register):
-    register("wordy", wordy, responses="verified")
 """
 
 
-class LettersAndMore(LettersTask):
-    @property
-    def plugins(self) -> list[str]:
-        return [*super().plugins, str(self.folder / "more.py")]
-
-    def select(self, **keys: Any) -> RunDirectory:
-        """Ten of 24 pool problems are solved, 14 recovered."""
-        more = {"search": {"k": 4}, "verifier": {"name": "lenient"}, **keys}
-        return self.run("r", ["states", "select"], ("pool", "audit"), **more)
-
-
 @pytest.fixture
-def task(tmp_path: Path) -> LettersAndMore:
-    (tmp_path / "more.py").write_text(_MORE)
-    return LettersAndMore(write_letters_task(tmp_path).folder)
+def task(tmp_path: Path) -> LettersTask:
+    verifiers, selectors = ['"lenient", Lenient'], ['"wordy", wordy, responses="verified"']
+    write_plugin(tmp_path / "more.py", _MORE, verifiers=verifiers, selectors=selectors)
+    return write_letters_task(tmp_path)
+
+
+def select(task: LettersTask, **keys: Any) -> RunDirectory:
+    """Ten of 24 pool problems are solved, 14 recovered."""
+    more = {"search": {"k": 4}, "verifier": {"name": "lenient"}, **keys}
+    return task.run("r", ["states", "select"], ("pool", "audit"), **more)
 
 
 @pytest.mark.parametrize(
@@ -72,10 +55,11 @@ def task(tmp_path: Path) -> LettersAndMore:
     [("unknown", 14, True), ("unknown", 13, False), ("length", 14, False), ("stop", 13, True)],
 )
 def test_end_token_follows_naturally_ended_responses_only(
-    task: LettersAndMore, finish: str, limit: int, end_tokens: bool
+    task: LettersTask, finish: str, limit: int, end_tokens: bool
 ) -> None:
     """The kept responses have 13 tokens; lm-eval's plain models do not report how they ended."""
-    run = task.select(
+    run = select(
+        task,
         conditions=["gapft"],
         budget={"n": 6},
         search={"k": 4, "max_gen_toks": limit},
@@ -88,11 +72,11 @@ def test_end_token_follows_naturally_ended_responses_only(
     assert budget["ends_unknown"] == (6 if finish == "unknown" else 0)
 
 
-def test_selection_seed_gives_all_training_seeds_one_set(task: LettersAndMore) -> None:
+def test_selection_seed_gives_all_training_seeds_one_set(task: LettersTask) -> None:
     keys: dict[str, Any] = {"conditions": ["gapft", "uniform", "diffuse"], "seeds": [13, 21]}
 
     def read_sets(**budget: int) -> dict[str, list[Example]]:
-        run = task.select(**keys, budget={"n": 6, "replay": 3, **budget})
+        run = select(task, **keys, budget={"n": 6, "replay": 3, **budget})
         return {
             arm.name: read_examples(run.path / layout.selection_path(arm))
             for arm in list_arms(run.recipe)
@@ -105,14 +89,14 @@ def test_selection_seed_gives_all_training_seeds_one_set(task: LettersAndMore) -
         assert shared[first] == shared[second] == own[second], "also the shared replay"
 
 
-def test_rejects_tokens_beyond_tolerance(task: LettersAndMore) -> None:
+def test_rejects_tokens_beyond_tolerance(task: LettersTask) -> None:
     """ "so it is o!!!" is 13 tokens, and one for the end: 6 · 8 · 14. The longest is 15."""
     keys: dict[str, Any] = {"conditions": ["gapft", "wordy"]}
     with pytest.raises(
         UserError, match=r"gapft-seed13 .* wordy-seed13 .* 672 .* 768, .* budget\.token_tolerance"
     ):
-        task.select(**keys, budget={"n": 6, "token_tolerance": 0.12})
+        select(task, **keys, budget={"n": 6, "token_tolerance": 0.12})
     with pytest.raises(UserError, match="token_tolerance"):
         STAGES["train"](task.context(RunDirectory.open(task.folder / "r")))
-    run = task.select(**keys, budget={"n": 6, "token_tolerance": 0.13})
+    run = select(task, **keys, budget={"n": 6, "token_tolerance": 0.13})
     assert run.has("selections/wordy-seed13.parquet")

@@ -111,7 +111,7 @@ IN_PROCESS_PLUGIN = build_plugin(
 
 @dataclass(frozen=True)
 class LettersTask:
-    """A folder with the task, its data and the plugin."""
+    """A folder with the task, its data and the plugin; a test may add more plugin files."""
 
     folder: Path
 
@@ -158,7 +158,7 @@ class LettersTask:
     @property
     def plugins(self) -> list[str]:
         """The plugin files, as for ``--plugin``."""
-        return [str(self.folder / "plugin.py")]
+        return [str(path) for path in sorted(self.folder.glob("*.py"))]
 
     def log(self, name: str) -> list[dict[str, Any]]:
         """Return the sampler's records of a run."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from gapft_harness.run_directory.directory import RunDirectory
-from tests.kit.recording_run import LettersTask
+from tests.kit.recording_run import LettersTask, write_letters_task
 
 STAGES = ("states", "select", "train", "audit", "experiments", "report")
 SPLITS = ("pool", "audit", "calibration")
@@ -124,14 +124,14 @@ _SETTINGS: dict[str, Any] = {
 }
 
 
-@dataclass(frozen=True)
-class ScaledLetters(LettersTask):
-    """The letters task, with models whose losses depend on the adapter's scale."""
+def write_scaled_letters(folder: Path, pool: int, audit: int) -> LettersTask:
+    """Write the letters task, and models whose losses depend on the adapter's scale."""
+    (folder / "by_scale.py").write_text(PLUGIN)
+    return write_letters_task(folder, pool, audit)
 
-    @property
-    def plugins(self) -> list[str]:
-        return [*super().plugins, str(self.folder / "by_scale.py")]
 
-    def scale(self, name: str, stages: tuple[str, ...] = STAGES, **keys: Any) -> RunDirectory:
-        """Run the recipe with other sections; without stages, only its search."""
-        return self.run(name, stages, SPLITS, **{**_SETTINGS, **keys})  # type: ignore[arg-type]
+def scale(
+    task: LettersTask, name: str, stages: tuple[str, ...] = STAGES, **keys: Any
+) -> RunDirectory:
+    """Run the recipe with other sections; without stages, only its search."""
+    return task.run(name, stages, SPLITS, **{**_SETTINGS, **keys})  # type: ignore[arg-type]
