@@ -32,16 +32,10 @@ def read_ids(run: RunDirectory, split: str = "pool") -> set[str]:
 
 def list_decodings(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return a log's distinct decodings: greedy first, then those of the samples."""
-    all_decodings: list[dict[str, Any]] = []
-    for call in filter(lambda line: "decodings" in line, log):
-        all_decodings += [
-            decoding for decoding in call["decodings"] if decoding not in all_decodings
-        ]
-    return [
-        distinct
-        for place, distinct in enumerate(all_decodings)
-        if distinct not in all_decodings[:place]
-    ]
+    distinct: list[dict[str, Any]] = []
+    for call in log:
+        distinct += [d for d in call.get("decodings", ()) if d not in distinct]
+    return distinct
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,6 @@ class Change:
         edit: edits the run's files, if the change is not a setting.
         reason: what the run's output names; empty if nothing is to be named.
         alike: other settings of which a dry run must foretell the same work.
-        is_quick: whether ``make test`` makes it too.
     """
 
     name: str
@@ -81,7 +80,6 @@ class Change:
     edit: Callable[[Path], object] = lambda folder: None
     reason: str = ""
     alike: tuple[str, ...] = ()
-    is_quick: bool = False
 
 
 def set_key(
@@ -90,18 +88,15 @@ def set_key(
     *more: str,
     before: tuple[str, ...] = (),
     alike: tuple[str, ...] = (),
-    is_quick: bool = False,
 ) -> Change:
     """Describe a changed setting; the run's output names its key if it causes work."""
     key = setting.partition("=")[0]
     reason = ".".join(key.split(".")[:2]) if work else ""
     settings = (*before, setting, *more)
-    return Change(key, work, settings, before, reason=reason, alike=alike, is_quick=is_quick)
+    return Change(key, work, settings, before, reason=reason, alike=alike)
 
 
-def edit_file(
-    file: str, old: str, new: str, work: frozenset[str], is_quick: bool = False
-) -> Change:
+def edit_file(file: str, old: str, new: str, work: frozenset[str]) -> Change:
     """Describe an edit of a file; an empty ``old`` appends ``new``."""
 
     def edit(folder: Path) -> None:
@@ -110,8 +105,7 @@ def edit_file(
         changed_text = text.replace(old, new) if old else text + new
         (folder / file).write_text(changed_text)
 
-    what = f"{file}: {new.strip()[:20]}"
-    return Change(what, work, edit=edit, is_quick=is_quick)
+    return Change(f"{file}: {new.strip()[:20]}", work, edit=edit)
 
 
 def flip_last_bit(folder: Path, file: str) -> None:
@@ -147,7 +141,7 @@ GENERATIONS = SEARCH | audit(*ARMS)
 
 CHANGES = [
     # data and task
-    set_key("data.pool_limit=30", generate(DECODES[0], SAMPLES[0]) | train(*ARMS), is_quick=True),
+    set_key("data.pool_limit=30", generate(DECODES[0], SAMPLES[0]) | train(*ARMS)),
     set_key("data.audit_limit=20", audit(*ARMS)),
     set_key("data.deduplicate=true", generate(DECODES[0], SAMPLES[0])),
     Change(
@@ -160,7 +154,7 @@ CHANGES = [
         JUDGEMENTS | train(*ARMS),
     ),
     # model
-    set_key("model.backend=again", GENERATIONS, alike=("search.chunk=10",), is_quick=True),
+    set_key("model.backend=again", GENERATIONS, alike=("search.chunk=10",)),
     Change(
         "model weights", EVERYTHING, edit=partial(flip_last_bit, file="model/model.safetensors")
     ),
@@ -170,11 +164,10 @@ CHANGES = [
         "verifier.name=lenient",
         JUDGEMENTS | train(*ARMS),
         alike=("verifier.params.word='!!!!'",),
-        is_quick=True,
     ),
     edit_file("words.txt", "", "!!!!", JUDGEMENTS | train(*ARMS)),
     # search
-    set_key("search.k=8", generate(*SAMPLES) | train(*ARMS), is_quick=True),
+    set_key("search.k=8", generate(*SAMPLES) | train(*ARMS)),
     set_key(
         "search.temperature=0.5",
         generate(*SAMPLES) | train(*ARMS),
@@ -203,7 +196,6 @@ CHANGES = [
         "evidence.keep=first",
         train(*ARMS),
         alike=("budget.n=5", "budget.replay=2", "budget.selection_seed=5"),
-        is_quick=True,
     ),
     set_key("evidence.context=problem", train(*ARMS), before=("episode.attempts=2",)),
     set_key("seeds=[13,21]", train(*(arm.replace("13", "21") for arm in ARMS))),
@@ -211,18 +203,16 @@ CHANGES = [
         "a new condition",
         train("more-seed13"),
         ("conditions={gapft: {}, uniform: {}, own: {}, more: {selector: gapft, n: 4}}",),
-        is_quick=True,
     ),
     # what steps read besides settings
     edit_file("sampler/sampler.py", "", "# a comment\n", GENERATIONS),
-    edit_file("verifier/verifier.py", "", "# a comment\n", JUDGEMENTS, is_quick=True),
+    edit_file("verifier/verifier.py", "", "# a comment\n", JUDGEMENTS),
     edit_file("trainer/trainer.py", "", "# a comment\n", frozenset(f"train {arm}" for arm in ARMS)),
     edit_file(
         "selector/selector.py",
         "pool.verified",
         "pool.recovered",
         train("own-seed13"),
-        is_quick=True,
     ),
     edit_file("rule/rule.py", "max(", "min(", train(*ARMS)),
 ]
@@ -244,7 +234,6 @@ CHANGES.append(
         NEUTRAL,
         edit=edit_without_effect,
         alike=("data.keep_shared=true",),
-        is_quick=True,
     )
 )
 
@@ -298,9 +287,14 @@ NEUTRAL_EXPERIMENTS = (
     "experiments.scaling.level=0.06",
 )  # fmt: skip
 
-#: ``make test`` has one row for each kind of step, ``make test-all`` has all.
+#: ``make test`` has these rows, one for each kind of step; ``make test-all`` has all.
+QUICK = {
+    "data.pool_limit", "model.backend", "verifier.name", "search.k", "evidence.keep",
+    "a new condition", "verifier/verifier.py: # a comment", "selector/selector.py: pool.recovered",
+    "neutral settings",
+}  # fmt: skip
 ROWS = [
-    pytest.param(change, id=change.name, marks=[] if change.is_quick else pytest.mark.thorough)
+    pytest.param(change, id=change.name, marks=[] if change.name in QUICK else pytest.mark.thorough)
     for change in CHANGES
 ]
 

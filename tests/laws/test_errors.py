@@ -9,8 +9,6 @@ from __future__ import annotations
 import gzip
 import json
 import shlex
-import signal
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -20,18 +18,21 @@ from typing import Any
 import pytest
 import yaml
 
-from gapft_harness.cli.main import app, main
+from gapft_harness.cli.main import app
 from gapft_harness.hooks.registration import find_hook
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from tests.compare.logs import row
-from tests.kit.command import ROOT, gapft
+from tests.kit import command
 from tests.kit.local_tasks import build_task
 from tests.kit.recording_run import IN_PROCESS_PLUGIN
 from tests.kit.runs import BaseRun
 
 #: Logs of the demo's model before and after training, by their name in the words of a command.
-LOGS = {word: str(ROOT / f"gapft_harness/demo/logs/{word.lower()}") for word in ("BEFORE", "AFTER")}
+LOGS = {
+    word: str(command.ROOT / f"gapft_harness/demo/logs/{word.lower()}")
+    for word in ("BEFORE", "AFTER")
+}
 
 RECIPE: dict[str, Any] = {
     "name": "r",
@@ -62,9 +63,9 @@ class Mistake:
     files: Mapping[str, Any] = field(default_factory=dict)
 
 
-def call(command: str, *culprits: str, **files: Any) -> Mistake:
+def call(text: str, *culprits: str, **files: Any) -> Mistake:
     """Describe a mistake in the words of a command."""
-    return Mistake(tuple(LOGS.get(word, word) for word in shlex.split(command)), culprits, files)
+    return Mistake(tuple(LOGS.get(word, word) for word in shlex.split(text)), culprits, files)
 
 
 def in_option(words: str, *culprits: str, **files: Any) -> Mistake:
@@ -185,10 +186,10 @@ def in_task(old: str, new: str, *culprits: str) -> Mistake:
     return with_task(old, new, "sums.yaml", *culprits)
 
 
-def for_task(command: str, *culprits: str) -> Mistake:
+def for_task(words: str, *culprits: str) -> Mistake:
     """Describe a mistake in a command that uses one of lm-eval's tasks."""
     files = {"tasks/stock.yaml": STOCK, "tasks/choice.yaml": CHOICE, "tasks/trained.yaml": TRAINED}
-    return call(f"{command} {DUMMY}", *culprits, **files)
+    return call(f"{words} {DUMMY}", *culprits, **files)
 
 
 #: Rows of a good log.
@@ -543,7 +544,7 @@ MISTAKES = {
     ),
     "log: control characters": in_one_log(
         change_row(0, doc={"question": "q0", "x\n\x1b[2J": 1}),
-        "line 1",
+        "after.jsonl, line 1",
         repr("x\n\x1b[2J"),
         options="--by '\x1b[31mnope'",
     ),
@@ -667,23 +668,13 @@ def read_files(folder: Path) -> dict[Path, bytes | None]:
 
 
 @pytest.fixture
-def fail(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., str]:
+def fail(folder: Path) -> Callable[..., str]:
     """Run a command with a mistake in this process; check the law; return its line."""
 
     def run(*words: str) -> str:
-        before, handler = read_files(folder), signal.getsignal(signal.SIGINT)
-        monkeypatch.setattr(sys, "argv", ["gapft", *words])
-        capsys.readouterr()
-        try:
-            with pytest.raises(SystemExit) as end:
-                main()
-        finally:
-            signal.signal(signal.SIGINT, handler)
-        errors = capsys.readouterr().err
-        assert end.value.code == 2, errors
-        return check_mistake(errors, before, folder)
+        before, done = read_files(folder), command.call(*words)
+        assert done.returncode == 2, done.stderr
+        return check_mistake(done.stderr, before, folder)
 
     return run
 
@@ -715,10 +706,9 @@ def test_mistake_exits_2_with_one_line_that_names_it(
 
 
 def test_every_command_has_a_row() -> None:
-    rows = {mistake.words[0] for mistake in MISTAKES.values()} | {
-        words[0] for words in PATHS.values()
-    }
-    assert {str(command.name) for command in app.registered_commands} <= rows
+    rows = {mistake.words[0] for mistake in MISTAKES.values()}
+    rows |= {words[0] for words in PATHS.values()}
+    assert {str(known.name) for known in app.registered_commands} <= rows
 
 
 @pytest.mark.parametrize(
@@ -726,7 +716,7 @@ def test_every_command_has_a_row() -> None:
 )
 def test_mistake_ends_the_process_with_2(name: str, folder: Path) -> None:
     before = read_files(folder)
-    done = gapft(*MISTAKES[name].words, cwd=folder)
+    done = command.gapft(*MISTAKES[name].words, cwd=folder)
     assert done.returncode == 2
     assert MISTAKES[name].culprits[0] in check_mistake(done.stderr, before, folder)
 
@@ -778,15 +768,15 @@ RUN_MISTAKES: dict[str, tuple[str, ...]] = {
 }
 
 
-@pytest.mark.parametrize("command", RUN_MISTAKES)
+@pytest.mark.parametrize("text", RUN_MISTAKES)
 def test_mistake_leaves_a_run_as_it_was(
-    command: str, run_at: Callable[..., BaseRun], fail: Callable[..., str]
+    text: str, run_at: Callable[..., BaseRun], fail: Callable[..., str]
 ) -> None:
     run = run_at("searched")
-    words = [str(run.path) if word == "RUN" else word for word in command.split()]
+    words = [str(run.path) if word == "RUN" else word for word in text.split()]
     plugins = run.plugins if words[0] in ("run", "verify") else []
     line = fail(*words, *(word for file in plugins for word in ("--plugin", file)))
-    for culprit in RUN_MISTAKES[command]:
+    for culprit in RUN_MISTAKES[text]:
         assert culprit.replace("RUN", str(run.path)) in line
 
 
@@ -806,6 +796,6 @@ def test_run_without_search_is_a_failure_of_verify(folder: Path) -> None:
     RunDirectory.create_or_open(folder / "r", check_recipe(deepcopy(RECIPE), "recipe"))
     write_files(folder, {"study.yaml": {"name": "s", "cells": {"a": {"run": str(folder / "r")}}}})
     for place in ("r", "."):
-        done = gapft("verify", place, cwd=folder)
+        done = command.gapft("verify", place, cwd=folder)
         assert done.returncode == 1
         assert "verified" not in done.stdout
