@@ -51,6 +51,7 @@ CORE = {
     "core_0": {"selector": "core_depth", "params": {"k": 0}, "n": "verified"},
     "core_gold": {"selector": "core_gold", "params": {"answer_only": False}, "n": "verified"},
 }
+HALVES = ("diffuse", "concentrated")
 EXPERIMENTS = {
     "shared_core": {"token_tolerance": 0.9},
     "search_depth": {},
@@ -67,7 +68,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("controls") / "task"
     task = write_planted_task(folder, range(150), range(250, 300))
     conditions = {"gapft": {}, "replay": {}, **DEPTHS, **SHARES, **GOLD, **MORE, **CORE}
-    path = task.run("run", conditions=conditions, experiments=EXPERIMENTS, budget={"n": SLOTS})
+    conditions |= {name: {} for name in HALVES}
+    experiments = {**EXPERIMENTS, "allocation": {name: name for name in HALVES}}
+    path = task.run("run", conditions=conditions, experiments=experiments, budget={"n": SLOTS})
     task.verify("run")
     return path
 
@@ -159,6 +162,53 @@ def test_rows_have_the_states_of_training_sets(run: Path, tables: Tables) -> Non
     for row in tables["randomized_inclusion"]:
         slots = recovered[row["condition"]]
         assert row["recovered_slots"] == pytest.approx(sum(slots) / len(slots) / SLOTS)
+
+
+def read_selected(run: Path, condition: str, seed: int) -> set[str]:
+    return {row["problem_id"] for row in read_selection(run, condition, seed)}
+
+
+def read_exposed(run: Path, condition: str, seed: int) -> dict[str, bool]:
+    rows = read_rows(run / f"decisions/{condition}-seed{seed}.exposed.parquet")
+    assert {row["index"] for row in rows} == {-1}
+    assert len({row["problem_id"] for row in rows}) == len(rows)
+    return {row["problem_id"]: row["status"] == "pass" for row in rows}
+
+
+def test_arms_decide_all_trained_problems(run: Path) -> None:
+    for seed in SEEDS:
+        trained = read_selected(run, "diffuse", seed)
+        assert len(trained) == SLOTS
+        for condition in HALVES:
+            assert read_exposed(run, condition, seed).keys() == trained
+
+
+def test_allocation_matches_decisions(run: Path, tables: Tables) -> None:
+    """Equation 10: the gain of problems once instead of never, less that of twice over once."""
+    values = {row["quantity"]: row for row in tables["allocation"]}
+    contrasts = []
+    for seed in SEEDS:
+        once, twice = (read_selected(run, condition, seed) for condition in HALVES)
+        halves = {"A": twice, "B": once - twice}
+        assert [len(half) for half in halves.values()] == [4, 4]
+        exposed = {condition: read_exposed(run, condition, seed) for condition in HALVES}
+        rates = {
+            (condition, name): sum(exposed[condition][problem] for problem in half) / 4
+            for condition in HALVES
+            for name, half in halves.items()
+        }
+        reported = {name: row[f"seed_{seed}"] for name, row in values.items()}
+        assert reported["a_A_1"] == rates["diffuse", "A"]
+        assert reported["a_A_2"] == rates["concentrated", "A"]
+        assert reported["a_B_0"] == rates["concentrated", "B"]
+        assert reported["a_B_1"] == rates["diffuse", "B"]
+        gain = rates["diffuse", "B"] - rates["concentrated", "B"]
+        loss = rates["concentrated", "A"] - rates["diffuse", "A"]
+        assert reported["contrast"] == gain / 2 - loss / 2
+        contrasts.append(reported["contrast"])
+    assert values["contrast"]["mean"] == sum(contrasts) / len(contrasts)
+    assert values["contrast"]["problems"] == 4
+    assert "## Coverage against repetition" in (run / "report/index.md").read_text("utf-8")
 
 
 def test_reports_unmatched_training_sets(run: Path, tmp_path: Path) -> None:

@@ -1,19 +1,29 @@
-"""Selectors that break their contract, and the files that selection writes."""
+"""Conditions of a recipe, the files that selection writes, and permitted differences of budgets."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Example
+from gapft_harness.cli.options import Options
+from gapft_harness.cli.runs import resolve_recipe
+from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.records import Arm, Budget, Example
+from gapft_harness.recipe.reading import check_recipe
+from gapft_harness.recipe.sections import BudgetChoice
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory, list_arms
 from gapft_harness.run_directory.recorded import read_budgets
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.pipeline import STAGES
+from gapft_harness.stages.selection.budgets import require_matched, require_similar_tokens
+from gapft_harness.stages.selection.choosing import count_condition_slots
 from tests.kit.plugins import write_plugin
 from tests.kit.recording_run import LettersTask, write_letters_task
 
@@ -100,3 +110,82 @@ def test_rejects_tokens_beyond_tolerance(task: LettersTask) -> None:
         STAGES["train"](task.context(RunDirectory.open(task.folder / "r")))
     run = select(task, **keys, budget={"n": 6, "token_tolerance": 0.13})
     assert run.has("selections/wordy-seed13.parquet")
+
+
+# Budgets
+
+BUDGET = Budget(4, 8, 32, 900, 100, 2)
+
+
+def test_rejects_unmatched_budgets() -> None:
+    a, b = Arm("a", 13), Arm("b", 13)
+    require_matched({a: BUDGET, b: replace(BUDGET, tokens=950)})
+    for key in ("n", "exposures", "steps"):
+        other = replace(BUDGET, **{key: 99})
+        with pytest.raises(GapftError, match=f"a-seed13.*b-seed13.*{key}"):
+            require_matched({a: BUDGET, b: other})
+
+
+#: Each limited count of a budget, and its key in the recipe.
+LIMITS = {"supervised_tokens": "token_tolerance", "tokens": "position_tolerance"}
+
+
+@pytest.mark.parametrize("field", [*LIMITS])
+@given(
+    st.lists(st.tuples(st.integers(1, 2), st.integers(1, 300)), min_size=1, max_size=8),
+    st.floats(0, 0.99),
+)
+def test_tokens_may_differ_by_the_tolerance_within_a_seed(
+    field: str, token_counts: list[tuple[int, int]], tolerance: float
+) -> None:
+    key = LIMITS[field]
+    choice = BudgetChoice.model_validate({key: tolerance})
+    budgets = {
+        Arm(f"c{i}", seed): replace(BUDGET, **{field: tokens})
+        for i, (seed, tokens) in enumerate(token_counts)
+    }
+    fine = all(
+        abs(x - y) / max(x, y) <= tolerance
+        for s, x in token_counts
+        for other, y in token_counts
+        if s == other
+    )
+    if fine:
+        require_similar_tokens(budgets, choice)
+    else:
+        with pytest.raises(UserError, match=rf"budget\.{key}"):
+            require_similar_tokens(budgets, choice)
+    require_similar_tokens(budgets, BudgetChoice())
+
+
+# Conditions
+
+HALF = {"selector": "inclusion", "params": {"share": 0.5}}
+MIXED = {"gapft": {}, "half": HALF, "whole": {"selector": "inclusion", "params": {"share": 1}}}
+
+
+CONTENT = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
+
+
+def test_options_select_and_set_conditions(tmp_path: Path) -> None:
+    path = tmp_path / "r.yaml"
+    path.write_text(yaml.safe_dump({**CONTENT, "conditions": MIXED}))
+
+    def resolve(*overrides: str, conditions: tuple[str, ...] = ()) -> Any:
+        options = Options(str(path), overrides=overrides, conditions=conditions)
+        return resolve_recipe(options).model_dump(mode="json")["conditions"]
+
+    assert resolve(conditions=("half", "replay")) == {"half": HALF, "replay": {}}
+    assert resolve(conditions=("gapft",)) == ["gapft"]
+    assert resolve("conditions.half.params.share=0.7")["half"]["params"] == {"share": 0.7}
+    changed = resolve("conditions.half.params.late=true", conditions=("half",))
+    assert changed == {"half": {"selector": "inclusion", "params": {"share": 0.5, "late": True}}}
+
+
+@given(st.integers(0, 6), st.integers(1, 6))
+def test_slots_are_counted_from_the_pool(solved: int, recovered: int) -> None:
+    states = {"G": solved, "S": recovered, "U": 3}
+    conditions = {"a": {"n": "verified"}, "b": {"n": 7}, "c": {}, "d": {"n": "recovered"}}
+    parsed = check_recipe({**CONTENT, "conditions": conditions}, "test")
+    expected = {"a": solved + recovered, "b": 7, "c": recovered, "d": recovered}
+    assert count_condition_slots(parsed, lambda _: states) == expected

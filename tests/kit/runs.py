@@ -10,13 +10,13 @@ import stat
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-
-from filelock import FileLock
 
 from tests.kit.command import ROOT, call, gapft, succeed
 from tests.kit.letters import CONTAINS_SOURCE, prepare_letters_run
 from tests.kit.plugins import build_plugin
+from tests.kit.shared import make_once
 from tests.kit.tampering import read_rows
 
 #: The stages of each snapshot, after those of the snapshots before it. The last one runs the whole
@@ -147,17 +147,7 @@ def make_base_run(root: Path, base: str) -> Path:
 
     Processes of one session may call this at the same time.
     """
-    folder = root / "base" / base
-    folder.parent.mkdir(exist_ok=True)
-    finished = folder / "finished"
-    with FileLock(folder.with_suffix(".lock")):
-        if not finished.exists():
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            _make_snapshots(folder, base)
-            finished.write_text(hash_files(folder))
-            _set_writable(folder, False)
-    return folder
+    return make_once(root / "base" / base, partial(_make_snapshots, base=base))
 
 
 def copy_snapshot(folder: Path, snapshot: str, target: Path) -> BaseRun:
@@ -210,6 +200,8 @@ def _make_snapshots(folder: Path, base: str) -> None:
         command = [work / "run"]
         shutil.copytree(work, folder / snapshot)
     shutil.rmtree(work)
+    (folder / "finished").write_text(hash_files(folder))
+    _set_writable(folder, False)
 
 
 def _write_responses(table: Path, stem: Path) -> Path:
