@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.run_directory.directory import RunDirectory
+from tests.kit.plugins import build_plugin
 from tests.kit.recording_run import LettersTask, write_letters_task
 
 STAGES = ("states", "select", "train", "audit", "experiments", "report")
@@ -21,14 +22,12 @@ LOSSES = {
 }
 
 #: The trainer writes a lora_B of ones, so the sampler can read the scale from the weights.
-PLUGIN = (
+PLUGIN = build_plugin(
     f"LOSSES = {LOSSES!r}\n"
     + """
 import hashlib
 import json
 import pathlib
-
-from gapft_harness.api import Generated, Generation, hookimpl, weights_hash
 
 SCALES = [0.25, 0.5, 0.75, 1.0]
 
@@ -95,17 +94,9 @@ def train(job):
     ones["v.lora_A.weight"] *= share(job.arm.name)  # no two arms have one adapter
     save_file(ones, job.output / "adapter_model.safetensors")
     return {"seconds": 0.0}
-
-
-@hookimpl
-def register_samplers(register):
-    register("by_scale", ByScale, operational=["log"])
-
-
-@hookimpl
-def register_trainers(register):
-    register("ones", train)
-"""
+""",
+    samplers=['"by_scale", ByScale, operational=["log"]'],
+    trainers=['"ones", train'],
 )
 
 _SETTINGS: dict[str, Any] = {
