@@ -1,4 +1,4 @@
-"""A sampler that answers from its seeds, and a verifier of prefixes."""
+"""A sampler that answers from its seeds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from gapft_harness.core.records import Decoding, Verdict
+from gapft_harness.core.records import Decoding
 from gapft_harness.hooks.protocols import (
     Generated,
     Generation,
@@ -34,18 +34,3 @@ class SeededSampler:
 
     def close(self) -> None:
         pass
-
-
-class PrefixVerifier:
-    """Passes texts that begin with the gold; records every judged text."""
-
-    def __init__(self) -> None:
-        self.judged: list[str] = []
-
-    def verify(self, responses: Sequence[str], golds: Sequence[Any]) -> list[Verdict]:
-        self.judged += responses
-        pairs = zip(responses, golds, strict=True)
-        return [Verdict("pass" if text.startswith(gold) else "fail", "why") for text, gold in pairs]
-
-    def feedback(self, responses: Sequence[str], golds: Sequence[Any]) -> list[str | None]:
-        return [None if text.startswith("right") else "again" for text in responses]
