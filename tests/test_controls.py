@@ -51,7 +51,9 @@ CORE = {
     "core_0": {"selector": "core_depth", "params": {"k": 0}, "n": "verified"},
     "core_gold": {"selector": "core_gold", "params": {"answer_only": False}, "n": "verified"},
 }
-HALVES = ("diffuse", "concentrated")
+#: Conditions of the allocation, with names that look like a run's paths.
+ONCE, TWICE = "a-seed1.b", "x.y"
+HALVES = {ONCE: {"selector": "diffuse"}, TWICE: {"selector": "concentrated"}}
 EXPERIMENTS = {
     "shared_core": {"token_tolerance": 0.9},
     "search_depth": {},
@@ -67,9 +69,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of all controls, which is verified."""
     folder = tmp_path_factory.mktemp("controls") / "task"
     task = write_planted_task(folder, range(150), range(250, 300))
-    conditions = {"gapft": {}, "replay": {}, **DEPTHS, **SHARES, **GOLD, **MORE, **CORE}
-    conditions |= {name: {} for name in HALVES}
-    experiments = {**EXPERIMENTS, "allocation": {name: name for name in HALVES}}
+    conditions = {"gapft": {}, "replay": {}, **DEPTHS, **SHARES, **GOLD, **MORE, **CORE, **HALVES}
+    experiments = {**EXPERIMENTS, "allocation": {"diffuse": ONCE, "concentrated": TWICE}}
     path = task.run("run", conditions=conditions, experiments=experiments, budget={"n": SLOTS})
     task.verify("run")
     return path
@@ -177,7 +178,7 @@ def read_exposed(run: Path, condition: str, seed: int) -> dict[str, bool]:
 
 def test_arms_decide_all_trained_problems(run: Path) -> None:
     for seed in SEEDS:
-        trained = read_selected(run, "diffuse", seed)
+        trained = read_selected(run, ONCE, seed)
         assert len(trained) == SLOTS
         for condition in HALVES:
             assert read_exposed(run, condition, seed).keys() == trained
@@ -198,12 +199,12 @@ def test_allocation_matches_decisions(run: Path, tables: Tables) -> None:
             for name, half in halves.items()
         }
         reported = {name: row[f"seed_{seed}"] for name, row in values.items()}
-        assert reported["a_A_1"] == rates["diffuse", "A"]
-        assert reported["a_A_2"] == rates["concentrated", "A"]
-        assert reported["a_B_0"] == rates["concentrated", "B"]
-        assert reported["a_B_1"] == rates["diffuse", "B"]
-        gain = rates["diffuse", "B"] - rates["concentrated", "B"]
-        loss = rates["concentrated", "A"] - rates["diffuse", "A"]
+        assert reported["a_A_1"] == rates[ONCE, "A"]
+        assert reported["a_A_2"] == rates[TWICE, "A"]
+        assert reported["a_B_0"] == rates[TWICE, "B"]
+        assert reported["a_B_1"] == rates[ONCE, "B"]
+        gain = rates[ONCE, "B"] - rates[TWICE, "B"]
+        loss = rates[TWICE, "A"] - rates[ONCE, "A"]
         assert reported["contrast"] == gain / 2 - loss / 2
         contrasts.append(reported["contrast"])
     assert values["contrast"]["mean"] == sum(contrasts) / len(contrasts)

@@ -51,9 +51,10 @@ MORE = {
 GROUPS: list[dict[str, dict[str, Any]]] = [
     {name: {} for name in ("gapft", "uniform", "replay", "concentrated", "unverified", "wrong")},
     {
-        "once": {"selector": "uniform", "n": 12},
+        # names that look like a run's paths
+        "a-seed1": {"selector": "uniform", "n": 12},
         # its own K is the run's
-        "again": {"selector": "uniform_with_replacement", "n": 12, "k": K},
+        "x.y": {"selector": "uniform_with_replacement", "n": 12, "k": K},
     },
     {"fast": {"selector": "gapft", "training": {"learning_rate": 0.001}}},
     {"two_samples": {"selector": "gapft", "k": 2}},
