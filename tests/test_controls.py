@@ -23,7 +23,7 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.experiment import View
 from gapft_harness.stages.experiment.loading import load_experiments
-from tests.kit.planted_run import SEEDS, read_rows, write_planted_task
+from tests.kit.planted_run import SEEDS, read_rows, read_selection, write_planted_task
 from tests.kit.report_tables import read_results
 
 Tables = dict[str, Any]
@@ -79,10 +79,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def tables(run: Path) -> Tables:
     return read_results(run)
-
-
-def read_selection(run: Path, condition: str, seed: int = 13) -> list[dict[str, Any]]:
-    return read_rows(run / layout.selection_path(Arm(condition, seed)))
 
 
 @pytest.mark.parametrize(

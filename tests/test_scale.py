@@ -44,20 +44,19 @@ def planted() -> dict[str, Any]:
     return names
 
 
+def read_column(run: RunDirectory, table: str, column: str) -> list[str]:
+    values: list[str] = pq.read_table(run.path / f"{table}.parquet")[column].to_pylist()
+    return values
+
+
 def read_ids(run: RunDirectory, split: str) -> list[str]:
-    problem_ids: list[str] = pq.read_table(run.path / split / "problems.parquet")[
-        "problem_id"
-    ].to_pylist()
-    return problem_ids
+    return read_column(run, f"{split}/problems", "problem_id")
 
 
-def all_arms() -> list[Arm]:
-    return [Arm(name.split("-")[0], int(name[-2:])) for name in LOSSES]
-
-
-def read_choice(run: RunDirectory, arm: Arm) -> dict[str, Any]:
-    content = json.loads((run.path / "scaled" / arm.name / "scaling.json").read_text())
-    return dict(content)
+def read_choices(run: RunDirectory) -> dict[str, dict[str, Any]]:
+    """Read what was found at each scale, by arm."""
+    files = sorted(run.path.glob("scaled/*/scaling.json"))
+    return {file.parent.name: json.loads(file.read_text()) for file in files}
 
 
 def test_decodes_calibration_split_only_greedily(task: LettersTask, run: RunDirectory) -> None:
@@ -75,11 +74,12 @@ def test_decodes_calibration_split_only_greedily(task: LettersTask, run: RunDire
 def test_every_arm_chooses_by_the_rule(run: RunDirectory, planted: dict[str, Any]) -> None:
     held = [i for i in read_ids(run, "calibration") if planted["solved"](i)]
     assert len(held) > 46, "else no scale is safe"
-    for arm in all_arms():
-        content = read_choice(run, arm)
-        assert content["scale"] == LOSSES[arm.name][1], arm.name
+    choices = read_choices(run)
+    assert choices.keys() == LOSSES.keys()
+    for arm, content in choices.items():
+        assert content["scale"] == LOSSES[arm][1], arm
         assert content["solved"] == len(held)
-        lost = [sum(not planted["right"](arm.name, s, i) for i in held) for s in SCALES]
+        lost = [sum(not planted["right"](arm, s, i) for i in held) for s in SCALES]
         assert [scale_facts["regressed"] for scale_facts in content["scales"]] == lost
         assert [scale_facts["upper_bound"] for scale_facts in content["scales"]] == [
             compute_upper_bound(count, len(held), 0.05 / 4) for count in lost
@@ -173,13 +173,9 @@ def test_study_rejects_different_scaling_rules(
 def test_state_experiments_use_scaled_adapters(run: RunDirectory) -> None:
     """As in the paper's older protocol."""
     results = read_results(run.path)
-    scales = {
-        choice["condition"] + f"-seed{choice['seed']}": choice["scale"]
-        for choice in read_scaling_choices(run)
-    }
+    scales = {name: choice["scale"] for name, choice in read_choices(run).items()}
     assert len(set(scales.values()) - {1.0}) > 1, "some scales differ from 1"
-    states = pq.read_table(run.path / "states/audit.parquet")["state"].to_pylist()
-    source = states.count("G") / AUDIT
+    source = read_column(run, "states/audit", "state").count("G") / AUDIT
     stability = {(row["condition"], row["quantity"]): row for row in results["stability"]}
     differing = 0
     for condition in ("gapft", "uniform"):
@@ -199,8 +195,3 @@ def test_state_experiments_use_scaled_adapters(run: RunDirectory) -> None:
         assert moved == pytest.approx(gain, abs=1e-12)
     assert differing, "the trained models have other decisions"
     assert results["stability_agreement"][0]["adapters"] == "scaled"
-
-
-def read_scaling_choices(run: RunDirectory) -> list[dict[str, Any]]:
-    """Read the scale that was chosen for each arm."""
-    return [json.loads(path.read_text()) for path in sorted(run.path.glob("scaled/*/scaling.json"))]

@@ -155,6 +155,11 @@ def read_rows(table: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def read_selection(run: Path, condition: str, seed: int = 13) -> list[dict[str, Any]]:
+    """Read the training set of an arm."""
+    return read_rows(run / f"selections/{condition}-seed{seed}.parquet")
+
+
 def read_json(file: Path) -> dict[str, Any]:
     """Read a JSON object of a run."""
     content: dict[str, Any] = json.loads(file.read_text("utf-8"))

@@ -25,6 +25,7 @@ from tests.kit.planted_run import (
     PlantedTask,
     read_json,
     read_rows,
+    read_selection,
     write_planted_task,
 )
 from tests.kit.report_tables import find_row
@@ -91,10 +92,6 @@ def selected(task: PlantedTask) -> Path:
     run = task.run("selected", *stages, budget=BUDGET, conditions={**conditions, **MORE})
     assert task.verify("selected")
     return run
-
-
-def read_selection(run: Path, name: str, seed: int) -> list[dict[str, Any]]:
-    return read_rows(run / f"selections/{name}-seed{seed}.parquet")
 
 
 def list_responses(rows: list[dict[str, Any]]) -> list[Any]:
