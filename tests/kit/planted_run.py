@@ -17,7 +17,7 @@ import yaml
 
 from tests.kit.command import succeed
 from tests.kit.local_tasks import build_task
-from tests.kit.plugins import build_plugin
+from tests.kit.plugins import WRITE_ADAPTER, build_plugin
 
 K = 4
 SEEDS = (13, 21)
@@ -26,7 +26,6 @@ _TASK = build_task("planted", 'verifier: first_letter, keep: shortest, id: "{{id
 
 _SOURCE = '''
 import hashlib
-import json
 
 
 def share(*parts):
@@ -72,18 +71,12 @@ class FirstLetter:
 
 def train(job):
     """Write an adapter whose weights differ from every other arm's."""
-    import numpy as np
-    from safetensors.numpy import save_file
-
-    job.output.mkdir(parents=True)
-    (job.output / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA"}))
-    weights = {f"q.lora_{x}.weight": np.full((2, 2), share(job.arm.name), "f") for x in "AB"}
-    save_file(weights, job.output / "adapter_model.safetensors")
+    write_adapter(job.output, share(job.arm.name))
     return {"seconds": 0.0}
 '''
 
 _PLUGIN = build_plugin(
-    _SOURCE,
+    WRITE_ADAPTER + _SOURCE,
     samplers=['"planted", Planted, start_tokens=True'],
     verifiers=['"first_letter", FirstLetter'],
     trainers=['"planted", train', '"online", train'],

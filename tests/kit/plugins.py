@@ -8,6 +8,22 @@ from pathlib import Path
 
 from gapft_harness import api
 
+#: A function for the trainers of plugins.
+WRITE_ADAPTER = '''
+import numpy as np
+from safetensors.numpy import save_file
+
+
+def write_adapter(folder, value):
+    """Write an adapter of one layer, whose weights have one value."""
+    folder.mkdir(parents=True)
+    (folder / "adapter_config.json").write_text('{"peft_type": "LORA"}')
+    weights = {f"q.lora_{x}.weight": np.full((2, 2), value, "f") for x in "AB"}
+    save_file(weights, folder / "adapter_model.safetensors")
+
+
+'''
+
 
 def build_plugin(source: str, **registrations: Sequence[str]) -> str:
     """Return a plugin's source: its imports, its components, and a hook for each kind.

@@ -18,7 +18,7 @@ import pytest
 from gapft_harness.hooks.registration import KINDS, find_hook
 from tests.kit.command import call
 from tests.kit.planted_run import PlantedTask, write_planted_task
-from tests.kit.plugins import build_plugin
+from tests.kit.plugins import WRITE_ADAPTER, build_plugin
 from tests.kit.recording_run import IN_PROCESS_PLUGIN
 
 
@@ -61,21 +61,6 @@ PART = (
     "    def {}:\n        BODY\n\n\n"
 )
 WITH_PART = f"class made(Experiment):\n{EXPERIMENT}    def part(self):\n        return Its()\n"
-
-#: A trainer that returns wrong facts has nevertheless written an adapter.
-WRITE_ADAPTER = """
-import numpy as np
-from safetensors.numpy import save_file
-
-
-def write_adapter(job):
-    job.output.mkdir(parents=True)
-    (job.output / "adapter_config.json").write_text('{"peft_type": "LORA"}')
-    weights = {f"q.lora_{x}.weight": np.ones((2, 2), "f") for x in "AB"}
-    save_file(weights, job.output / "adapter_model.safetensors")
-
-
-"""
 
 COMPONENTS = {
     "verifier": Component(
@@ -143,13 +128,15 @@ COMPONENTS = {
             "[__import__('dataclasses').replace(e, problem_id='x') for e in pool.recovered[:n]]",
         ),
     ),
+    # it returns wrong facts, and has written an adapter nevertheless
     "trainer": Component(
-        f"{WRITE_ADAPTER}def made(job):\n    write_adapter(job)\n    BODY\n",
+        f"{WRITE_ADAPTER}def made(job):\n    write_adapter(job.output, 1)\n    BODY\n",
         "training.trainer=mine",
         return_each("None", "[1]", "{'loss': float('nan')}", "{'model': object()}"),
     ),
     "trainer of several arms": Component(
-        f"{WRITE_ADAPTER}def together(jobs):\n    for job in jobs:\n        write_adapter(job)\n"
+        WRITE_ADAPTER
+        + "def together(jobs):\n    for job in jobs:\n        write_adapter(job.output, 1)\n"
         "    BODY\n\n\ndef made(job):\n    return {}\n\n\nmade.together = together\n",
         "training.trainer=mine",
         return_each("iter([])", "iter([{}] * (len(jobs) + 1))", "iter([None] * len(jobs))"),
