@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
@@ -21,7 +21,6 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recorded import list_warnings
 from gapft_harness.stages.pipeline import STAGES
 from gapft_harness.stages.search.disjoint import (
-    DuplicateIndex,
     key_by_prompt,
     require_disjoint,
 )
@@ -216,34 +215,6 @@ def test_few_shot_examples_come_from_no_evaluated_split(
 
 
 # Commands
-
-KEYED = st.tuples(
-    st.builds("{}-{:012x}".format, st.sampled_from("abc"), st.integers(0, 3)),
-    st.sampled_from(["x", " x", "x\n", "X", "y  z", "y z"]),
-)
-
-
-@settings(deadline=None)
-@given(st.lists(KEYED, max_size=6), st.lists(KEYED, max_size=6))
-def test_finds_shared_problems_from_both_sides(
-    pool: list[tuple[str, str]], audit: list[tuple[str, str]]
-) -> None:
-    """Compare the hash in the id and the stripped prompt."""
-
-    def is_same(a: tuple[str, str], b: tuple[str, str]) -> bool:
-        return a[0][-12:] == b[0][-12:] or a[1].strip() == b[1].strip()
-
-    shared = [a for a in sorted(pool) if any(is_same(a, b) for b in audit)]
-    matches = DuplicateIndex(audit).list_shared(pool)
-    assert [name for name, _ in matches] == [name for name, _ in shared]
-    assert all(any(b[0] == audit_id for b in audit) for _, audit_id in matches)
-    assert bool(matches) == bool(DuplicateIndex(pool).list_shared(audit))
-    if not matches:
-        require_disjoint({"pool": pool, "audit": audit}, "t", keep_shared=False)
-        return
-    with pytest.raises(UserError, match=rf"first: {matches[0][0]} .*drop_shared=true"):
-        require_disjoint({"pool": pool, "audit": audit}, "t", keep_shared=False)
-
 
 RECIPE = (
     "name: r\ndata: {task: letters}\n"

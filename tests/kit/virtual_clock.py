@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 from unittest import mock
 
-_monotonic, _sleep, _async_sleep = time.monotonic, time.sleep, asyncio.sleep
+_monotonic, _sleep = time.monotonic, time.sleep
 
 
 class VirtualClock:
@@ -38,22 +36,10 @@ class VirtualClock:
 
     def sleep(self, seconds: float) -> None:
         """Wait, as ``time.sleep`` does."""
-        with self._wait(seconds) as end:
-            while not self._is_reached(end):
-                _sleep(0.002)
-
-    async def sleep_in_task(self, seconds: float, result: Any = None) -> Any:
-        """Wait, as ``asyncio.sleep`` does."""
-        with self._wait(seconds) as end:
-            while not self._is_reached(end):
-                await _async_sleep(0.002)
-        return result
-
-    @contextmanager
-    def _wait(self, seconds: float) -> Iterator[float]:
         end = self.read() + seconds
         self._ends.append(end)
-        yield end
+        while not self._is_reached(end):
+            _sleep(0.002)
         self._ends.remove(end)
 
     def _is_reached(self, end: float) -> bool:
@@ -71,6 +57,5 @@ def use_virtual_clock() -> Iterator[VirtualClock]:
     with (
         mock.patch.object(time, "monotonic", clock.read),
         mock.patch.object(time, "sleep", clock.sleep),
-        mock.patch.object(asyncio, "sleep", clock.sleep_in_task),
     ):
         yield clock
