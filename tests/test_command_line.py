@@ -25,7 +25,6 @@ from gapft_harness.cli.display import Display
 from gapft_harness.cli.main import app
 from gapft_harness.cli.summary import print_summary
 from gapft_harness.report import write_report
-from gapft_harness.report.reading.inputs import ReportInputs
 from tests.kit.command import call, gapft
 from tests.kit.kills import list_changed_files, read_files
 from tests.kit.patience import PATIENCE_S
@@ -235,17 +234,12 @@ def test_prints_one_line_a_minute_or_bars_on_a_terminal() -> None:
 # The closing lines
 
 
-def read_summary(inputs: ReportInputs, folder: Path, width: int = 80) -> str:
-    """Write a report and return its summary, and check that it repeats cells of the page."""
-    write_report(inputs, folder)
-    text = io.StringIO()
-    print_summary(folder / "results.json", Console(file=text, width=width, highlight=False))
-    return text.getvalue()
-
-
 def test_first_screen_has_warnings_answer_and_every_condition(tmp_path: Path) -> None:
-    inputs = planted.build_inputs(sizes=(40, 35, 25))
-    lines = read_summary(inputs, tmp_path / "report").splitlines()
+    """They repeat cells of the page."""
+    text, folder = io.StringIO(), tmp_path / "report"
+    write_report(planted.build_inputs(sizes=(40, 35, 25)), folder)
+    print_summary(folder / "results.json", Console(file=text, width=80, highlight=False))
+    lines = text.getvalue().splitlines()
     assert len(lines) < 24
     assert max(map(len, lines)) <= 80
     assert lines[0].startswith("warning: pool: all 8 samples")

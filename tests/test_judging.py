@@ -182,13 +182,6 @@ def build_judge(think_end_token: str | None = None) -> Judge:
     return Judge(AnswerVerifier(), think_end_token=think_end_token)
 
 
-def check_generations(judge: Judge, *generations: Generation) -> list[str]:
-    """Return the notes on one response to each problem."""
-    problems = [Problem(f"p{number}", "?", "gold") for number in range(len(generations))]
-    answers = [Generated((1,), (generation,)) for generation in generations]
-    return list(check_first_chunk(problems, answers, LIMITED, judge))
-
-
 GOOD = Generation("answer: 4", (1,), "stop")
 CUT = Generation("First we note that", (1,), "length")
 STOPPED = Generation("First we note that", (1,), STOP_STRING, stop_string="\n\n")
@@ -237,7 +230,9 @@ ROWS: dict[str, tuple[Judge, list[Generation], set[str]]] = {
 @pytest.mark.parametrize("row", ROWS)
 def test_notes_name_the_keys_of_a_fault(row: str) -> None:
     judge, generations, expected = ROWS[row]
-    text = " ".join(check_generations(judge, *generations))
+    problems = [Problem(f"p{number}", "?", "gold") for number in range(len(generations))]
+    answers = [Generated((1,), (generation,)) for generation in generations]
+    text = " ".join(check_first_chunk(problems, answers, LIMITED, judge))
     assert {key for key in (LIMIT, UNTIL, TEMPLATE, THINKING) if key in text} == expected
 
 

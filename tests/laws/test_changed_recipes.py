@@ -344,14 +344,6 @@ def run(plain: ChangingRun, tmp_path_factory: pytest.TempPathFactory) -> Changin
     return copy_changing_run(plain, tmp_path_factory.getbasetemp() / "changing")
 
 
-def make_change(run: ChangingRun, change: Change) -> None:
-    """Make the earlier settings' run, if there are any, then edit the files."""
-    if change.before:
-        run.run("out", *change.before)
-        run.take_work()
-    change.edit(run.folder)
-
-
 def restore_files(run: ChangingRun, plain: ChangingRun) -> None:
     """Undo the edits of a run's files."""
     kept = ("out", ".store")
@@ -407,7 +399,10 @@ def test_change_makes_what_depends_on_it(
     run: ChangingRun, plain: ChangingRun, change: Change
 ) -> None:
     before = read_outputs(run.folder / "out")
-    make_change(run, change)
+    if change.before:
+        run.run("out", *change.before)
+        run.take_work()
+    change.edit(run.folder)
     dry_run = run.run("out", *change.settings, stages=(), options=("--dry-run",))
     for setting in change.alike:
         other = run.run("out", setting, stages=(), options=("--dry-run",))
