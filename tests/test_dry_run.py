@@ -18,8 +18,7 @@ from gapft_harness.lm_eval_bridge.samplers.retokenizer import prompt_lengths
 from gapft_harness.recipe.recipe import build_sampler_settings
 from gapft_harness.run_directory.directory import SPLITS
 from gapft_harness.stages.search.data import load_problems
-from tests.kit.command import gapft
-from tests.kit.dry_runs import parse_section
+from tests.kit.command import gapft, parse_section
 
 
 def read_budget(*sets: str) -> str:

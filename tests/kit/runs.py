@@ -8,15 +8,16 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from filelock import FileLock
+
 from tests.kit.command import ROOT, call, gapft, succeed
 from tests.kit.letters import CONTAINS_SOURCE, prepare_letters_run
 from tests.kit.plugins import build_plugin
-from tests.kit.shared import make_once
 from tests.kit.tampering import read_rows
 
 #: The stages of each snapshot, after those of the snapshots before it. The last one runs the whole
@@ -140,6 +141,24 @@ class BaseRun:
     def resume(self, *arguments: object) -> subprocess.CompletedProcess[str]:
         """Run ``gapft run RUN`` again; the caller checks the exit status."""
         return gapft("run", self.path, *_list_plugins(self.folder), *arguments, cwd=self.folder)
+
+
+def make_once(folder: Path, make: Callable[[Path], object]) -> Path:
+    """Make a folder's content if no worker of this session has made it; return the folder.
+
+    Args:
+        folder: below the folder that all workers share; a name of its own for each content.
+        make: writes the content into the empty folder.
+    """
+    finished = folder.with_suffix(".finished")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.with_suffix(".lock")):
+        if not finished.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            make(folder)
+            finished.touch()
+    return folder
 
 
 def make_base_run(root: Path, base: str) -> Path:

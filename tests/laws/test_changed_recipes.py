@@ -27,8 +27,7 @@ from tests.kit.changing_run import (
     read_outputs,
     write_changing_run,
 )
-from tests.kit.command import ROOT
-from tests.kit.dry_runs import parse_section
+from tests.kit.command import ROOT, parse_section
 from tests.kit.report_tables import read_results
 
 ARMS = ("gapft-seed13", "uniform-seed13", "own-seed13")
