@@ -1,4 +1,4 @@
-"""Conditions of a recipe, the files that selection writes, and permitted differences of budgets."""
+"""Conditions, what selectors may choose, the files that selection writes, and budgets."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from gapft_harness.cli.options import Options
 from gapft_harness.cli.runs import resolve_recipe
-from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.records import Arm, Budget, Example
+from gapft_harness.core.errors import GapftError, PluginError, UserError
+from gapft_harness.core.records import Arm, Budget, Evidence, Example
+from gapft_harness.hooks.registration import Registration, SelectorTraits
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.sections import BudgetChoice
 from gapft_harness.run_directory import layout
@@ -23,9 +24,10 @@ from gapft_harness.run_directory.recorded import read_budgets
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.pipeline import STAGES
 from gapft_harness.stages.selection.budgets import require_matched, require_similar_tokens
-from gapft_harness.stages.selection.choosing import count_condition_slots
+from gapft_harness.stages.selection.choosing import count_condition_slots, run_selector
 from tests.kit.plugins import write_plugin
 from tests.kit.recording_run import LettersTask, write_letters_task
+from tests.kit.searched_pool import build_searched_pool, plain_outcome
 
 #: A verifier under which problems with the answers a and e are solved greedily, and a selector
 #: that takes the longest response that passed.
@@ -189,3 +191,55 @@ def test_slots_are_counted_from_the_pool(solved: int, recovered: int) -> None:
     parsed = check_recipe({**CONTENT, "conditions": conditions}, "test")
     expected = {"a": solved + recovered, "b": 7, "c": recovered, "d": recovered}
     assert count_condition_slots(parsed, lambda _: states) == expected
+
+
+# What selectors declare: other responses than the kept ones, and repeats
+
+#: A recovered problem, of which samples 1 and 2 passed and 1 is kept, and a solved one.
+SEARCHED = build_searched_pool([plain_outcome("S"), plain_outcome("G")])
+SOLVED, RECOVERED = SEARCHED.evidence
+FAILED, KEPT, OTHER = (SEARCHED.judged[RECOVERED.problem_id, index][0] for index in range(3))
+BORROWED = SOLVED.response
+
+
+@pytest.mark.parametrize(
+    ("change", "responses", "is_refused"),
+    [
+        ({"response": KEPT}, "kept", False),
+        ({"response": OTHER}, "kept", True),
+        ({"response": OTHER}, "verified", False),
+        ({"response": OTHER, "prompt_ids": (9,)}, "verified", True),
+        ({"response": FAILED}, "verified", True),
+        ({"response": BORROWED}, "verified", True),
+        ({"response": OTHER}, "borrowed", False),
+        ({"response": BORROWED}, "borrowed", False),
+        ({"response": BORROWED, "prompt_ids": (9,)}, "borrowed", True),
+        ({"response": replace(FAILED, problem_id=SOLVED.problem_id)}, "borrowed", True),
+    ],
+)
+def test_using_another_response_must_be_declared(
+    change: dict[str, Any], responses: Any, is_refused: bool
+) -> None:
+    def select(pool: Any, n: int, rng: Any) -> list[Evidence]:
+        return [replace(RECOVERED, **change)]
+
+    entry = Registration("selector", "mine", "mine.py", select, SelectorTraits(responses=responses))
+    if is_refused:
+        with pytest.raises(PluginError, match=RECOVERED.problem_id):
+            run_selector(select, entry, SEARCHED.pool, 1, Arm("mine", 13))
+    else:
+        chosen = run_selector(select, entry, SEARCHED.pool, 1, Arm("mine", 13))
+        assert chosen == select(None, 1, None)
+
+
+@pytest.mark.parametrize("repeats", [False, True])
+def test_repeats_must_be_declared(repeats: bool) -> None:
+    def select(pool: Any, n: int, rng: Any) -> list[Evidence]:
+        return [RECOVERED] * n
+
+    entry = Registration("selector", "mine", "mine.py", select, SelectorTraits(repeats=repeats))
+    if repeats:
+        assert len(run_selector(select, entry, SEARCHED.pool, 2, Arm("mine", 13))) == 2
+    else:
+        with pytest.raises(PluginError, match=RECOVERED.problem_id):
+            run_selector(select, entry, SEARCHED.pool, 2, Arm("mine", 13))
