@@ -25,9 +25,12 @@ from transformers import AutoTokenizer
 
 
 class Recording(Recording):
+    def __init__(self, settings, adapter):
+        super().__init__(settings, adapter)
+        self._tokenizer = AutoTokenizer.from_pretrained(self._args["pretrained"])
+
     def _encode(self, text):
-        tokenizer = AutoTokenizer.from_pretrained(self._args["pretrained"])
-        return tuple(tokenizer(text, add_special_tokens=False).input_ids)
+        return tuple(self._tokenizer(text, add_special_tokens=False).input_ids)
 
     def generate(self, requests, decoding, report):
         answers = super().generate(requests, decoding, report)

@@ -30,10 +30,12 @@ def test_next_run_starts_from_the_trained_model(
         assert done.returncode == 2
         assert ARM in done.stderr, "the known ones"
         assert not (tmp_path / "model").exists()
-    assert call(*export, ARM).returncode == 0
-    start = ("--set", f"model.args.pretrained={tmp_path / 'model'}", "--set", "search.k=1")
-    limits = ("--limit", 60, "--only", "search", "--run-dir", tmp_path / "next")
-    succeed("run", "demo", *start, *limits)
+    succeed(*export, ARM)
+    settings = (f"model.args.pretrained={tmp_path / 'model'}", "search.k=1", "executor.workers=1")
+    start = [word for setting in settings for word in ("--set", setting)]
+    succeed(
+        "run", "demo", *start, "--limit", 60, "--only", "search", "--run-dir", tmp_path / "next"
+    )
     after = read_greedy(tmp_path / "next/audit/responses.parquet")
     decisions, source = (
         {problem: rows[problem] for problem in after}

@@ -118,7 +118,10 @@ def test_every_read_is_declared(tmp_path: Path) -> None:
     (tmp_path / "helpers_here.py").write_text("def holds(gold, text):\n    return gold in text\n")
     source = CONTAINS.replace("if g in r and", "if helpers_here.holds(g, r) and")
     command = prepare_letters_run(tmp_path, f"import helpers_here\n{source}")
-    settings = ("seeds=[13]", "executor.workers=1", "data.pool_limit=40", "data.audit_limit=16")
+    settings = (
+        "seeds=[13]", "executor.workers=1", "search.chunk=64", "data.pool_limit=40",
+        "data.audit_limit=16",
+    )  # fmt: skip
     (tmp_path / "shim").mkdir()
     (tmp_path / "shim/sitecustomize.py").write_text(RECORDER)
     log, path = tmp_path / "reads.log", os.pathsep.join(map(str, (tmp_path / "shim", tmp_path)))
