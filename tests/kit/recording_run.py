@@ -19,9 +19,8 @@ from tests.kit.plugins import build_plugin
 
 #: The sampler writes its settings and every call to model.args.log. The last letter of a prompt
 #: is the right answer. Greedy responses and sample 2 are wrong, other samples are right and end
-#: with 5, 3 or 4 exclamation marks. With model.args.alike every response is the same wrong one;
-#: model.args.finish is their finish reason.
-#: The file ``weights`` beside the log, if it exists, has the hash of the model's weights.
+#: with 5, 3 or 4 exclamation marks; model.args.finish is their finish reason. The file ``weights``
+#: beside the log, if it exists, has the hash of the model's weights.
 _SOURCE = '''
 import dataclasses
 import json
@@ -57,8 +56,7 @@ class Recording:
         ]
 
     def _response(self, prompt, index):
-        right = index not in (-1, 2) and not self._args.get("alike")
-        text = "?" if not right else "so it is " + prompt[-1] + "!" * (5, 3, 1, 4)[index % 4]
+        text = "?" if index in (-1, 2) else "so it is " + prompt[-1] + "!" * (5, 3, 1, 4)[index % 4]
         return Generation(text, tuple(text.encode()), self._args.get("finish", "stop"))
 
     def describe(self):
