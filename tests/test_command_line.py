@@ -11,7 +11,6 @@ import os
 import pty
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from tests.kit.command import call, gapft
 from tests.kit.kills import list_changed_files, read_files
 from tests.kit.patience import PATIENCE_S
 from tests.kit.plugins import write_plugin
-from tests.kit.runs import BaseRun
+from tests.kit.runs import RunAt
 from tests.report import planted
 
 DRY = ("--model-args", "pretrained=bundled:demo", "--set", "training.dtype=float32", "--dry-run")
@@ -118,8 +117,6 @@ def test_shell_completes_names(line: str, expected: set[str], tmp_path: Path) ->
 
 
 # Before results change: a warning, and a question on a terminal
-
-RunAt = Callable[..., BaseRun]
 
 
 @pytest.mark.thorough

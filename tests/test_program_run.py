@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from gapft_harness.stages.verify.run import verify
 from tests.kit.changing_run import STAGES, write_changing_run
 from tests.kit.command import ROOT
 from tests.kit.planted_run import read_rows
-from tests.kit.runs import BaseRun
+from tests.kit.runs import RunAt
 from tests.kit.tampering import forge_record_key
 
 
@@ -47,7 +46,7 @@ def test_training_uses_conversation_or_problem_alone(tmp_path: Path, context: st
 
 
 @pytest.mark.thorough
-def test_programs_judged_by_other_rules_are_a_difference(run_at: Callable[..., BaseRun]) -> None:
+def test_programs_judged_by_other_rules_are_a_difference(run_at: RunAt) -> None:
     """The rules are in the key of the verdicts."""
     path = run_at("searched", "demo-code").path
     rules = {"edition": 4, "prelude": "none"}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
 from tests.kit.command import call, succeed
-from tests.kit.runs import BaseRun
+from tests.kit.runs import RunAt
 
 ARM = "gapft-seed13"
 
@@ -20,9 +19,7 @@ def read_greedy(table: Path) -> dict[str, dict[str, Any]]:
     return {row["problem_id"]: row for row in rows}
 
 
-def test_next_run_starts_from_the_trained_model(
-    run_at: Callable[..., BaseRun], tmp_path: Path
-) -> None:
+def test_next_run_starts_from_the_trained_model(run_at: RunAt, tmp_path: Path) -> None:
     first = run_at("reported", "demo").path
     export = ("export", first, "--to", "merged", "--out", tmp_path / "model", "--arm")
     for arm in ("", "gapft-seed14"):

@@ -143,6 +143,10 @@ class BaseRun:
         return gapft("run", self.path, *_list_plugins(self.folder), *arguments, cwd=self.folder)
 
 
+#: What the fixture ``run_at`` is.
+RunAt = Callable[..., BaseRun]
+
+
 def make_once(folder: Path, make: Callable[[Path], object]) -> Path:
     """Make a folder's content if no worker of this session has made it; return the folder.
 

@@ -26,7 +26,7 @@ from tests.compare.logs import row
 from tests.kit import command
 from tests.kit.local_tasks import build_task
 from tests.kit.recording_run import IN_PROCESS_PLUGIN
-from tests.kit.runs import BaseRun
+from tests.kit.runs import RunAt
 
 #: Logs of the demo's model before and after training, by their name in the words of a command.
 LOGS = {
@@ -769,9 +769,7 @@ RUN_MISTAKES: dict[str, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("text", RUN_MISTAKES)
-def test_mistake_leaves_a_run_as_it_was(
-    text: str, run_at: Callable[..., BaseRun], fail: Callable[..., str]
-) -> None:
+def test_mistake_leaves_a_run_as_it_was(text: str, run_at: RunAt, fail: Callable[..., str]) -> None:
     run = run_at("searched")
     words = [str(run.path) if word == "RUN" else word for word in text.split()]
     plugins = run.plugins if words[0] in ("run", "verify") else []

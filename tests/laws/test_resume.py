@@ -34,9 +34,7 @@ from tests.kit.kills import (
 )
 from tests.kit.patience import PATIENCE_S
 from tests.kit.running_commands import wait_for_end
-from tests.kit.runs import BASES, SNAPSHOTS, BaseRun
-
-RunAt = Callable[..., BaseRun]
+from tests.kit.runs import BASES, SNAPSHOTS, RunAt
 
 #: What every Python process of the command runs at its start: a network file system may have
 #: neither locks nor hard links.
@@ -58,17 +56,11 @@ os.link = refuse(errno.EOPNOTSUPP)
 """
 
 
-def set_executor(**settings: object) -> tuple[str, ...]:
-    """Return the command's arguments for settings of the executor."""
-    words = [("--set", f"executor.{key}={value}") for key, value in settings.items()]
-    return tuple(itertools.chain(*words))
-
-
 #: Arguments for each executor.
 EXECUTORS: Mapping[str, tuple[str, ...]] = {
     "local": (),
-    "local, 2 workers": set_executor(workers=2),
-    "ray": set_executor(name="ray", workers=2),
+    "local, 2 workers": ("--set", "executor.workers=2"),
+    "ray": ("--set", "executor.name=ray", "--set", "executor.workers=2"),
 }
 
 

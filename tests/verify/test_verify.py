@@ -17,7 +17,7 @@ from gapft_harness.stages.verify.run import verify
 from gapft_harness.version import __version__
 from tests.kit.command import call
 from tests.kit.records import change_records, change_run, read_records, record_again
-from tests.kit.runs import BaseRun
+from tests.kit.runs import BaseRun, RunAt
 from tests.kit.tampering import (
     change_facts,
     forge_record_key,
@@ -36,7 +36,7 @@ Contains.answer = lambda self, text: text[:1] or None
 
 
 @pytest.fixture
-def run(run_at: Callable[..., BaseRun]) -> BaseRun:
+def run(run_at: RunAt) -> BaseRun:
     return run_at("reported")
 
 
@@ -104,7 +104,7 @@ def test_failing_verifier_is_user_error(run: BaseRun, tmp_path: Path) -> None:
     assert any("no data here" in line for line in differences)
 
 
-def test_lists_missing_parts_of_unfinished_run(run_at: Callable[..., BaseRun]) -> None:
+def test_lists_missing_parts_of_unfinished_run(run_at: RunAt) -> None:
     run = run_at("selected")
     report = verify(run.path, run.plugins)
     assert report.differences == []
@@ -177,7 +177,7 @@ def test_weights_changed_everywhere_contradict_decisions(run: BaseRun) -> None:
         assert any(f"run.json, decisions/{arm}.parquet: inputs.adapter" in line for line in lines)
 
 
-def test_unfinished_search_is_not_recorded(run_at: Callable[..., BaseRun]) -> None:
+def test_unfinished_search_is_not_recorded(run_at: RunAt) -> None:
     """A table exists before its split is recorded, and stays if the command is killed."""
     run = run_at("searched")
     change_run(run.path, lambda content: content.update(outputs={}))
