@@ -91,12 +91,6 @@ class ScriptedSampler:
             return Generation("", (), CONTEXT_EXCEEDED)
         return Generation(text, (*text.encode(), seed % 7), "stop")
 
-    def describe(self) -> dict[str, Any]:
-        return {}
-
-    def close(self) -> None:
-        pass
-
 
 class WordVerifier:
     """A verifier whose public tests pass "good", and whose hidden tests pass the gold."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Any
 
 from gapft_harness.core.records import Decoding
 from gapft_harness.hooks.protocols import (
@@ -28,9 +27,3 @@ class SeededSampler:
             answers.append(Generated((1, len(request.prompt)), generations))
             report(number * len(request.indices), number)
         return answers
-
-    def describe(self) -> dict[str, Any]:
-        return {}
-
-    def close(self) -> None:
-        pass
