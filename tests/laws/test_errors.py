@@ -143,12 +143,6 @@ def in_log(rows: Sequence[Mapping[str, Any]], *culprits: str, options: str = "")
     return for_logs(words, "after.jsonl", *culprits, **{"after.jsonl": format_log(rows)})
 
 
-def in_one_log(rows: Sequence[Mapping[str, Any]], *culprits: str, options: str = "") -> Mistake:
-    """Describe a mistake in the rows of a log that is compared with itself."""
-    words = f"after.jsonl after.jsonl {options}"
-    return for_logs(words, "after.jsonl", *culprits, **{"after.jsonl": format_log(rows)})
-
-
 def in_samples(rows: Sequence[Mapping[str, Any]], *culprits: str) -> Mistake:
     """Describe a mistake in the rows of a log of source samples, which the line must name."""
     words = "before.jsonl before.jsonl --source-samples samples.jsonl"
@@ -192,9 +186,11 @@ def for_task(words: str, *culprits: str) -> Mistake:
     return call(f"{words} {DUMMY}", *culprits, **files)
 
 
+#: The ending of a log's name: its time.
+TIMED = "2026-01-01T00-00-00.1"
 #: Rows of a good log.
 ROWS = [row(number, 1) for number in range(4)]
-#: Files that are in the folder of every command.
+#: Files that are in the folder of every command; some of them are mistakes.
 FILES: Mapping[str, Any] = {
     "recipe.yaml": RECIPE,
     "study.yaml": STUDY,
@@ -204,6 +200,23 @@ FILES: Mapping[str, Any] = {
     "better.jsonl": format_log(ROWS),
     "one.jsonl": format_log(ROWS[:1]),
     "many.jsonl": format_log([row(number, 0) for number in range(1200)]),
+    "kk.yaml": {**RECIPE, "search": {"kk": 3}},
+    "uniform.yaml": {**RECIPE, "conditions": {"c": {"selector": "uniform"}}},
+    "attempts.yaml": "name: s\ncells:\n  a: {recipe: demo}\n"
+    "  b: {recipe: demo, set: {data.task: gapft_demo_code}}\n",
+    "broken.py": "import nothing_here\n",
+    "r/recipe.yaml": "name: x\n",
+    "done/comparison.html": "",
+    "empty.jsonl": format_log(change_row(0, metrics=[])),
+    "odd.jsonl": format_log(change_row(0, doc={"question": "q0", "x\n\x1b[2J": 1})),
+    "range.jsonl": format_log(change_row(1, exact_match=3.5)),
+    "silent.jsonl": format_log([row(0, 1), {"doc": {}, "filter": "none", "metrics": []}]),
+    "target.jsonl": format_log([row(0, 1, target="Z9")]),
+    "ungraded.jsonl": format_log([row(n, 0, metrics=["bypass"], bypass=999) for n in range(4)]),
+    **{f"{name}_{TIMED}.jsonl": format_log(ROWS) for name in ("t/samples_toy", "o/samples_other")},
+    **{f"two/samples_toy_{time}.jsonl": format_log(ROWS) for time in (TIMED, "2027" + TIMED[4:])},
+    f"c/samples_toy_{TIMED}.jsonl": format_log(ROWS),
+    f"c/results_{TIMED}.json": '{"results": {"toy": {"exact_match,none": 0.25}}}',
     "tasks/pool.jsonl": '{"question": "1+1?", "answer": "2"}\n' * 3,
     "tasks/audit.jsonl": '{"question": "2+2?", "answer": "4"}\n{"question": "3?", "answer": "3"}\n',
 }
@@ -353,7 +366,16 @@ study: in_study
   path as a name | name: ../../x | 'name'
   unknown published mean | paper: {T: {nonsense: 1}} | 'nonsense'
 
+file: call
+  key in a file with options | run kk.yaml --run-dir out --set search.k=3 | kk.yaml | 'search.kk'
+  option for a condition | run uniform.yaml --run-dir out --set conditions.c.parms=1 \
+| --set conditions.c.parms=1
+
+file: in_option
+  plugin that cannot be imported | --plugin broken.py | broken.py
+
 study: call
+  different attempts | run attempts.yaml --dry-run --run-dir out | 'a' | 'b' | episode.attempts
   two studies | run a.yaml b.yaml | b.yaml
   option of a run | run study.yaml --condition a | --condition
 
@@ -384,6 +406,16 @@ policy: in_policy
   unknown metric | tasks: {gapft_demo: {nope: 0.1}} | 'nope'
 
 log: for_logs
+  no metrics | empty.jsonl better.jsonl | empty.jsonl, line 1
+  verdicts not graded | ungraded.jsonl ungraded.jsonl | ungraded.jsonl | bypass
+  samples, one log twice | before.jsonl one.jsonl --common --source-samples better.jsonl \
+--source-samples better.jsonl | better.jsonl
+  folder with two logs of a task | before.jsonl two | toy | --latest
+  other task | t o | other | toy
+  contradicting results | before.jsonl c | results_2026-01-01T00-00-00.1.json | 0.25
+  unknown direction | before.jsonl range.jsonl --fail-if-worse 0.01 | --higher-is-better \
+| --lower-is-better
+  earlier comparison | before.jsonl better.jsonl --out done | done | --overwrite
   cluster | before.jsonl better.jsonl --cluster pasage | before.jsonl, line 1 | 'pasage' | 'passage'
   samples, the deployment decodes | before.jsonl better.jsonl --source-samples before.jsonl \
 | before.jsonl
@@ -432,6 +464,11 @@ task: for_task
 | 'strict-match'
 
 other: call
+  run: folder of a run | run r | is a folder
+  compare: rows without a response | compare silent.jsonl --verifier math | silent.jsonl, line 2 \
+| no text
+  compare: gold that the verifier cannot read | compare target.jsonl --verifier option_letter \
+| target.jsonl, line 1 | 'Z9'
   run: nothing | run | RECIPE | --task
   run: misspelt recipe | run dmo | 'dmo' | 'demo'
   run: file of a misspelt recipe | run dmo.yaml | dmo.yaml | 'demo'
@@ -476,42 +513,15 @@ def read_table() -> Iterator[tuple[str, Mistake]]:
             yield f"{kind}: {name}", globals()[describe](*arguments)
 
 
-#: The ending of a log's name: its time.
-TIMED = "2026-01-01T00-00-00.1"
-
 #: Mistakes with files of their own, and those of the table.
 MISTAKES = {
-    "file: key in a file with options": in_option(
-        "--set search.k=3",
-        "recipe.yaml",
-        "'search.kk'",
-        **{"recipe.yaml": {**RECIPE, "search": {"kk": 3}}},
-    ),
-    "file: option for a condition": in_option(
-        "--set conditions.c.parms=1",
-        "--set conditions.c.parms=1",
-        **{"recipe.yaml": {**RECIPE, "conditions": {"c": {"selector": "uniform"}}}},
-    ),
     "file: empty file": in_text("", "recipe.yaml"),
     "file: date that does not exist": in_text("name: 2020-13-01\n", "recipe.yaml", "month"),
     "file: no YAML": in_text("a: [1\n", "recipe.yaml", "line 2"),
     "file: key twice": in_text("seeds: [1]\nseeds: [2]\n", "line 2", "'seeds'"),
     "file: encoding": in_text(b"name: r\nx: caf\xe9\n", "recipe.yaml", "line 2"),
-    "file: plugin that cannot be imported": in_option(
-        "--plugin p.py", "p.py", **{"p.py": "import nothing_here\n"}
-    ),
     "study: invisible cell": in_study("cells: {A \u202e: {run: x}}", "cells"),
     "study: long cell": in_study(f"cells: {{{'n' * 300}: {{run: x}}}}", "cells"),
-    "study: different attempts": call(
-        "run study.yaml --dry-run --run-dir out",
-        "'a'",
-        "'b'",
-        "episode.attempts",
-        **{
-            "study.yaml": "name: s\ncells:\n  a: {recipe: demo}\n"
-            "  b: {recipe: demo, set: {data.task: gapft_demo_code}}\n"
-        },
-    ),
     "plugin: failure on import": in_plugin("raise RuntimeError('broken')\n", "RuntimeError"),
     "plugin: exit on import": in_plugin("raise SystemExit(0)\n", "SystemExit"),
     "plugin: syntax": in_plugin("def f(:\n", "line 4"),
@@ -529,24 +539,13 @@ MISTAKES = {
     "log: no finite sum": in_log(change_row(1, exact_match=1e300), "line 2", "'exact_match'"),
     "log: NaN": in_log(change_row(1, exact_match=float("nan")), "line 2", "'exact_match'"),
     "log: null": in_log(change_row(1, exact_match=None), "line 2", "'exact_match'"),
-    "log: no metrics": for_logs(
-        "after.jsonl better.jsonl",
-        "after.jsonl, line 1",
-        **{"after.jsonl": format_log(change_row(0, metrics=[]))},
-    ),
     "log: no document": in_log([*ROWS[:3], {"filter": "none", "metrics": ["x"]}], "line 4", "doc"),
     "log: document twice": in_log([*ROWS, ROWS[1]], "line 5", "doc_id 1"),
     "log: missing document": in_log(ROWS[:3]),
     "log: additional document": in_log([*ROWS, row(9, 1)], "line 5", "doc_id 9"),
     "log: other filter": in_log([line | {"filter": "strict"} for line in ROWS], "'none'", "strict"),
-    "log: verdicts not graded": in_one_log(
-        [row(n, 0, metrics=["bypass"], bypass=999) for n in range(4)], "bypass"
-    ),
-    "log: control characters": in_one_log(
-        change_row(0, doc={"question": "q0", "x\n\x1b[2J": 1}),
-        "after.jsonl, line 1",
-        repr("x\n\x1b[2J"),
-        options="--by '\x1b[31mnope'",
+    "log: control characters": for_logs(
+        "odd.jsonl odd.jsonl --by '\x1b[31mnope'", "odd.jsonl, line 1", repr("x\n\x1b[2J")
     ),
     "log: ambiguous documents": in_log(
         [line | {"doc_id": 0} for line in ROWS], "--on", options="--on passage"
@@ -582,42 +581,6 @@ MISTAKES = {
     "log: samples, no verdict later": in_samples(
         [list_verdicts(0, "pass"), *ROWS[1:]], "no samples of 3 of 4"
     ),
-    "log: samples, one log twice": for_logs(
-        "before.jsonl one.jsonl --common" + 2 * " --source-samples better.jsonl", "better.jsonl"
-    ),
-    "log: folder with two logs of a task": for_logs(
-        "before.jsonl d",
-        "toy",
-        "--latest",
-        **{f"d/samples_toy_2026-01-0{day}T00-00-00.1.jsonl": format_log(ROWS) for day in (1, 2)},
-    ),
-    "log: other task": for_logs(
-        "a b",
-        "other",
-        "toy",
-        **{
-            f"{place}_{TIMED}.jsonl": format_log(ROWS)
-            for place in ("a/samples_toy", "b/samples_other")
-        },
-    ),
-    "log: contradicting results": for_logs(
-        "before.jsonl b",
-        f"results_{TIMED}.json",
-        "0.25",
-        **{
-            f"b/samples_toy_{TIMED}.jsonl": format_log(ROWS),
-            f"b/results_{TIMED}.json": '{"results": {"toy": {"exact_match,none": 0.25}}}',
-        },
-    ),
-    "log: unknown direction": for_logs(
-        "before.jsonl after.jsonl --fail-if-worse 0.01",
-        "--higher-is-better",
-        "--lower-is-better",
-        **{"after.jsonl": format_log(change_row(1, exact_match=3.5))},
-    ),
-    "log: earlier comparison": for_logs(
-        "before.jsonl better.jsonl --out d", "d", "--overwrite", **{"d/comparison.html": ""}
-    ),
     "task: golds that the verifier cannot read": with_task(
         "boxed_math",
         "option_letter",
@@ -626,19 +589,6 @@ MISTAKES = {
         audit='{"question": "2+2?", "answer": "4"}\n',
     ),
     "task: malformed data": with_task("", "", "audit.jsonl", audit='{"question": "2+2?"\n'),
-    "other: run: folder of a run": call("run r", "is a folder", **{"r/recipe.yaml": "name: x\n"}),
-    "other: compare: rows without a response": call(
-        "compare log.jsonl --verifier math",
-        "log.jsonl, line 2",
-        "no text",
-        **{"log.jsonl": format_log([row(0, 1), {"doc": {}, "filter": "none", "metrics": []}])},
-    ),
-    "other: compare: gold that the verifier cannot read": call(
-        "compare log.jsonl --verifier option_letter",
-        "log.jsonl, line 1",
-        "'Z9'",
-        **{"log.jsonl": format_log([row(0, 1, target="Z9")])},
-    ),
     **dict(read_table()),
 }
 
