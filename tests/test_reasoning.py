@@ -37,8 +37,8 @@ class Recording(Recording):
         prompts = [self._encode(request.prompt) for request in requests]
         return [Generated(ids, answer.generations) for ids, answer in zip(prompts, answers)]
 
-    def _response(self, prompt, index):
-        text = super()._response(prompt, index).text
+    def _respond(self, request, index):
+        text = self._write(request, index)
         if self._args["apart"]:
             ids = self._encode("aeiou?") + self._encode(text)
             return Generation(text, ids, "stop", "retokenized", reasoning="aeiou?")

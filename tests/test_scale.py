@@ -18,7 +18,7 @@ from gapft_harness.stages.verify.run import verify
 from gapft_harness.study.driver import run_study
 from gapft_harness.study.recipe import read_study
 from gapft_harness.study.verify import verify_study
-from tests.kit.plugins import build_plugin
+from tests.kit.plugins import ANSWERING, build_plugin
 from tests.kit.recording_run import LettersTask, write_letters_task
 from tests.kit.report_tables import read_results
 
@@ -37,6 +37,7 @@ LOSSES = {
 #: The trainer writes a lora_B of ones, so the sampler can read the scale from the weights.
 PLUGIN = build_plugin(
     f"LOSSES = {LOSSES!r}\n"
+    + ANSWERING
     + """
 import hashlib
 import json
@@ -61,9 +62,9 @@ def right(arm, scale, problem_id):
     return share(problem_id, "gained") < scale / 2
 
 
-class ByScale:
+class ByScale(Answering):
     def __init__(self, settings, adapter):
-        self._args = settings.model_args
+        super().__init__(settings, adapter)
         self._arm, self._scale, self._adapter = None, None, None
         if adapter is not None:
             from safetensors.torch import load_file
@@ -78,23 +79,14 @@ class ByScale:
         with open(self._args["log"], "a") as file:
             ids = [r.problem_id for r in requests]
             file.write(json.dumps([self._arm, self._scale, decoding.do_sample, ids]) + "\\n")
-        return [
-            Generated(
-                tuple(r.prompt.encode()), tuple(self._answer(r, i) for i in r.indices)
-            )
-            for r in requests
-        ]
+        return super().generate(requests, decoding, report)
 
-    def _answer(self, request, index):
+    def _write(self, request, index):
         good = index == 1 or right(self._arm, self._scale, request.problem_id)
-        text = "it is " + request.prompt[-1] if good else "?"
-        return Generation(text, tuple(text.encode()), "stop")
+        return "it is " + request.prompt[-1] if good else "?"
 
     def describe(self):
         return {"model": "by scale", "adapter": self._adapter}
-
-    def close(self):
-        pass
 
 
 def train(job):

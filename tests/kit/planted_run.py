@@ -17,7 +17,7 @@ import yaml
 
 from tests.kit.command import succeed
 from tests.kit.local_tasks import build_task
-from tests.kit.plugins import WRITE_ADAPTER, build_plugin
+from tests.kit.plugins import ANSWERING, WRITE_ADAPTER, build_plugin
 
 K = 4
 SEEDS = (13, 21)
@@ -34,32 +34,13 @@ def share(*parts):
     return int.from_bytes(hashlib.sha256(text).digest()[:4], "big") / 2**32
 
 
-class Planted:
+class Planted(Answering):
     """Answers with the right letter, the last one of the prompt, in 30% of the responses."""
 
-    def __init__(self, settings, adapter):
-        self._arm = adapter.arm.name if adapter else "source"
-
-    def generate(self, requests, decoding, report):
-        return [
-            Generated(
-                tuple(request.prompt.encode()),
-                tuple(self._respond(request, index) for index in request.indices),
-            )
-            for request in requests
-        ]
-
-    def _respond(self, request, index):
+    def _write(self, request, index):
         parts = (self._arm, request.problem_id, index)
         letter = request.prompt[-1] if share("passes", *parts) < 0.3 else "?"
-        text = letter + "!" * int(5 + 5 * share("length", *parts))
-        return Generation(text, tuple(text.encode()), "stop")
-
-    def describe(self):
-        return {"model": "planted"}
-
-    def close(self):
-        pass
+        return letter + "!" * int(5 + 5 * share("length", *parts))
 
 
 class FirstLetter:
@@ -76,7 +57,7 @@ def train(job):
 '''
 
 _PLUGIN = build_plugin(
-    WRITE_ADAPTER + _SOURCE,
+    ANSWERING + WRITE_ADAPTER + _SOURCE,
     samplers=['"planted", Planted, start_tokens=True'],
     verifiers=['"first_letter", FirstLetter'],
     trainers=['"planted", train', '"online", train'],

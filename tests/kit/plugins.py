@@ -8,6 +8,38 @@ from pathlib import Path
 
 from gapft_harness import api
 
+#: The base of the samplers of plugins: a subclass writes the text of a response.
+ANSWERING = '''
+
+class Answering:
+    """A sampler whose token ids are bytes."""
+
+    def __init__(self, settings, adapter):
+        self._args = settings.model_args
+        self._arm = adapter.arm.name if adapter else "source"
+
+    def generate(self, requests, decoding, report):
+        return [
+            Generated(
+                tuple(request.prompt.encode()),
+                tuple(self._respond(request, index) for index in request.indices),
+            )
+            for request in requests
+        ]
+
+    def _respond(self, request, index):
+        text = self._write(request, index)
+        return Generation(text, tuple(text.encode()), self._args.get("finish", "stop"))
+
+    def describe(self):
+        return {"model": "planted"}
+
+    def close(self):
+        pass
+
+
+'''
+
 #: A function for the trainers of plugins.
 WRITE_ADAPTER = '''
 import numpy as np

@@ -15,7 +15,7 @@ from gapft_harness.run_directory.directory import SPLITS, RunDirectory, Split
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.pipeline import run_stages
 from tests.kit.letters import CONTAINS_SOURCE, write_letters, write_problems
-from tests.kit.plugins import build_plugin
+from tests.kit.plugins import ANSWERING, build_plugin
 
 #: The sampler writes its settings and every call to model.args.log. The last letter of a prompt
 #: is the right answer. Greedy responses and sample 2 are wrong, other samples are right and end
@@ -27,9 +27,9 @@ import json
 import pathlib
 
 
-class Recording:
+class Recording(Answering):
     def __init__(self, settings, adapter):
-        self._args = settings.model_args
+        super().__init__(settings, adapter)
         self._log({"settings": dataclasses.asdict(settings)})
 
     def _log(self, record):
@@ -38,26 +38,18 @@ class Recording:
 
     def generate(self, requests, decoding, report):
         for request in requests:
+            decodings = [
+                dataclasses.asdict(decoding.for_index(index)) for index in request.indices
+            ]
             self._log(
-                {
-                    "id": request.problem_id,
-                    "indices": request.indices,
-                    "decodings": [
-                        dataclasses.asdict(decoding.for_index(index)) for index in request.indices
-                    ],
-                }
+                {"id": request.problem_id, "indices": request.indices, "decodings": decodings}
             )
-        return [
-            Generated(
-                tuple(request.prompt.encode()),
-                tuple(self._response(request.prompt, index) for index in request.indices),
-            )
-            for request in requests
-        ]
+        return super().generate(requests, decoding, report)
 
-    def _response(self, prompt, index):
-        text = "?" if index in (-1, 2) else "so it is " + prompt[-1] + "!" * (5, 3, 1, 4)[index % 4]
-        return Generation(text, tuple(text.encode()), self._args.get("finish", "stop"))
+    def _write(self, request, index):
+        if index in (-1, 2):
+            return "?"
+        return "so it is " + request.prompt[-1] + "!" * (5, 3, 1, 4)[index % 4]
 
     def describe(self):
         weights = pathlib.Path(self._args["log"]).with_name("weights")
@@ -65,9 +57,6 @@ class Recording:
             "model": "recording",
             "weights_sha256": weights.read_text() if weights.exists() else None,
         }
-
-    def close(self):
-        pass
 
 
 class Nothing:
@@ -78,7 +67,7 @@ class Nothing:
 '''
 
 _PLUGIN = build_plugin(
-    _SOURCE + CONTAINS_SOURCE,
+    ANSWERING + _SOURCE + CONTAINS_SOURCE,
     samplers=['"recording", Recording, start_tokens=True, operational=["log"]'],
     verifiers=['"contains", Contains', '"nothing", Nothing'],
     response_rules=['"last", lambda passing: max(passing, key=lambda response: response.index)'],
