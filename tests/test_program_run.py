@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.recorded import read_judges
 from tests.kit.changing_run import STAGES, write_changing_run
 from tests.kit.command import ROOT
 from tests.kit.planted_run import read_rows
+from tests.kit.records import read_records
 from tests.kit.runs import RunAt
 
 
@@ -46,8 +45,9 @@ def test_training_uses_conversation_or_problem_alone(tmp_path: Path, context: st
 @pytest.mark.thorough
 def test_rules_are_in_the_key_of_verdicts(run_at: RunAt) -> None:
     """So that verification names other ones, as ``tests/laws/test_tampering.py`` has it."""
-    judges = read_judges(RunDirectory.open(run_at("searched", "demo-code").path))
-    assert [judge["rules"] for judge in judges.values()] == [{"edition": 4, "prelude": "none"}] * 2
+    records = read_records(run_at("searched", "demo-code").path)
+    keys = [records[split]["made_from"]["settings"]["verifier"] for split in ("pool", "audit")]
+    assert [key["rules"] for key in keys] == [{"edition": 4, "prelude": "none"}] * 2
 
 
 _COMMAND = """

@@ -710,7 +710,7 @@ RUN_MISTAKES: dict[str, tuple[str, ...]] = {
     "export RUN --to trl --out out": ("selected",),
     "gap RUN --k 16": ("--k",),
     "run RUN --run-dir other": ("RUN", "--run-dir"),
-    "run demo --run-dir RUN": ("RUN", "--run-dir"),
+    "run demo --run-dir RUN": ("--run-dir",),
     "run RUN --only serach": ("serach", "'search'"),
     "run RUN --set search.kk=2": ("--set search.kk=2", "'search.k'"),
     "run RUN --condition nope": ("'nope'",),
