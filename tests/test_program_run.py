@@ -11,35 +11,35 @@ import pytest
 
 from tests.kit.changing_run import STAGES, write_changing_run
 from tests.kit.command import ROOT
-from tests.kit.planted_run import read_rows
+from tests.kit.planted_run import read_rows, read_selection
 from tests.kit.records import read_records
 from tests.kit.runs import RunAt
 
 
-@pytest.mark.parametrize("context", ["conversation", "problem"])
-def test_training_uses_conversation_or_problem_alone(tmp_path: Path, context: str) -> None:
+def test_training_uses_conversation_or_problem_alone(tmp_path: Path) -> None:
     run = write_changing_run(tmp_path / "run", {"gapft": {}, "all_verified": {}})
-    settings = ("episode.attempts=2", f"evidence.context={context}")
-    run.run("out", *settings, stages=STAGES[:3])
     out = run.folder / "out"
-    responses = {
-        (row["problem_id"], row["index"]): row for row in read_rows(out / "pool/responses.parquet")
-    }
-    prompts = {
-        row["problem_id"]: row["prompt_ids"] for row in read_rows(out / "pool/problems.parquet")
-    }
-    continued = set()
-    for condition in ("gapft", "all_verified"):
-        for example in read_rows(out / f"selections/{condition}-seed13.parquet"):
+    for context in ("conversation", "problem"):
+        settings = ("episode.attempts=2", f"evidence.context={context}")
+        run.run("out", *settings, stages=STAGES[:3])
+        responses = {
+            (row["problem_id"], row["index"]): row
+            for row in read_rows(out / "pool/responses.parquet")
+        }
+        prompts = {
+            row["problem_id"]: row["prompt_ids"] for row in read_rows(out / "pool/problems.parquet")
+        }
+        continued = set()
+        for example in (*read_selection(out, "gapft"), *read_selection(out, "all_verified")):
             response = responses[example["problem_id"], example["response_index"]]
-            conversation = response["context_ids"] or prompts[example["problem_id"]]
-            expected = conversation if context == "conversation" else prompts[example["problem_id"]]
-            assert example["prompt_ids"] == expected
+            prompt = prompts[example["problem_id"]]
+            conversation = response["context_ids"] or prompt
+            assert example["prompt_ids"] == (conversation if context == "conversation" else prompt)
             assert example["response_ids"] == response["token_ids"]
             if response["attempts"]:
                 assert b"again" in bytes(response["context_ids"])
                 continued.add(example["state"])
-    assert continued == {"G", "S"}
+        assert continued == {"G", "S"}
 
 
 @pytest.mark.thorough
