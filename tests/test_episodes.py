@@ -35,19 +35,12 @@ from gapft_harness.hooks.protocols import (
 from gapft_harness.plugins.verifiers.program_tests import ProgramTests
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.sandbox import probe_tiers
-from gapft_harness.stages.generation.chunks import (
-    DecodePhase,
-    build_single_phase,
-)
+from gapft_harness.stages.generation.chunks import DecodePhase, build_single_phase
 from gapft_harness.stages.generation.episodes import Episodes, build_episodes
 from gapft_harness.stages.generation.judging import find_majority, label_repeated
 from gapft_harness.stages.generation.lines import Responses
 from gapft_harness.stages.generation.table import describe_executions
-from tests.generated import (
-    generate_missing,
-    judge_and_write,
-    read_parts,
-)
+from tests.generated import generate_missing, judge_and_write, read_parts
 
 ONE = Decoding(do_sample=False, max_gen_toks=4)
 MANY = Decoding(do_sample=True, max_gen_toks=4, temperature=0.7)

@@ -14,10 +14,7 @@ from gapft_harness.core.records import GREEDY as GREEDY_INDEX
 from gapft_harness.core.records import Decoding, Problem
 from gapft_harness.core.streams import SampleStreams, derive_key
 from gapft_harness.outcomes.copies import CopyDetector
-from gapft_harness.stages.generation.chunks import (
-    DecodePhase,
-    build_single_phase,
-)
+from gapft_harness.stages.generation.chunks import DecodePhase, build_single_phase
 from tests.generated import generate_missing
 from tests.kit.scripted import SeededSampler
 

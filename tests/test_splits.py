@@ -20,10 +20,7 @@ from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recorded import list_warnings
 from gapft_harness.stages.pipeline import STAGES
-from gapft_harness.stages.search.disjoint import (
-    key_by_prompt,
-    require_disjoint,
-)
+from gapft_harness.stages.search.disjoint import key_by_prompt, require_disjoint
 from gapft_harness.stages.search.splits import divide_pool, read_splits, sort_by_hash
 from gapft_harness.stages.verify.run import verify
 from tests.kit.command import gapft, succeed

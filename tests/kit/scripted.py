@@ -6,12 +6,7 @@ import random
 from collections.abc import Sequence
 
 from gapft_harness.core.records import Decoding
-from gapft_harness.hooks.protocols import (
-    Generated,
-    Generation,
-    ReportGeneration,
-    Request,
-)
+from gapft_harness.hooks.protocols import Generated, Generation, ReportGeneration, Request
 
 
 class SeededSampler:

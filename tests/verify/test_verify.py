@@ -18,12 +18,7 @@ from gapft_harness.version import __version__
 from tests.kit.command import call
 from tests.kit.records import change_records, change_run, read_records, record_again
 from tests.kit.runs import BaseRun, RunAt
-from tests.kit.tampering import (
-    change_facts,
-    forge_record_key,
-    read_rows,
-    write_rows,
-)
+from tests.kit.tampering import change_facts, forge_record_key, read_rows, write_rows
 
 ARM, OTHER_ARM = "gapft-seed13", "uniform-seed13"
 DECISIONS = f"decisions/{ARM}.parquet"
