@@ -31,6 +31,7 @@ def place_chunks(
     *,
     streams: SampleStreams = STREAMS,
     episodes: Episodes = SINGLE,
+    model: str = "",
 ) -> list[Chunk]:
     """Divide problems into chunks, with the parts of their responses."""
     several = episodes.attempts > 1
@@ -39,7 +40,7 @@ def place_chunks(
         seen = [[p.id, p.prompt, p.gold if several else ""] for p in members]
         parts = {}
         for phase in phases:
-            settings = {"decoding": repr(phase.decoding), **asdict(streams)}
+            settings = {"model": model, "decoding": repr(phase.decoding), **asdict(streams)}
             step = Step("responses", generate_chunks, settings)
             parts[phase] = Part(step, {"problems": seen, "indices": [*phase.indices]})
         chunks.append(Chunk(members, parts))
@@ -57,11 +58,12 @@ def generate_missing(
     progress: ReportProgress = report_nothing,
     episodes: Episodes = SINGLE,
     judge: Judge | None = None,
+    model: str = "",
     share: tuple[int, int] = (0, 1),
 ) -> Responses:
     """Generate missing responses into the store in a folder; return the stored ones."""
     store = Store(folder)
-    chunks = place_chunks(problems, phases, chunk, streams=streams, episodes=episodes)
+    chunks = place_chunks(problems, phases, chunk, streams=streams, episodes=episodes, model=model)
     generate_chunks(
         store,
         chunks,
@@ -82,16 +84,26 @@ def judge_and_write(
     problems: Sequence[Problem],
     judge: Judge,
     episodes: Episodes = SINGLE,
+    executions: int = 1,
 ) -> dict[str, Any]:
     """Judge responses without a store, and write them as a table; return its facts."""
     entries = list(responses.read([problem.id for problem in problems]))
-    judged = ChunkJudge(judge, episodes, 1).judge_entries(entries, problems)
+    judged = ChunkJudge(judge, episodes, executions).judge_entries(entries, problems)
     indices = {response.index for entry in entries for response in entry.responses}
     for decided in (True, False):
         responses.add_lines(judged.build_lines(indices, decided=decided))
-    return write_responses(path, responses, problems, extra={}, executions=1)
+    return write_responses(path, responses, problems, extra={}, executions=executions)
+
+
+def read_contents(folder: Path) -> dict[str, bytes]:
+    """Return the content of every file in a folder, by relative path."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def read_parts(folder: Path) -> dict[str, bytes]:
-    """Return the content of the parts in a store's folder, by relative path."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.jsonl")}
+    """Return the content of the parts in a store's folder."""
+    return {name: data for name, data in read_contents(folder).items() if name.endswith(".jsonl")}

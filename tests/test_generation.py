@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,10 +16,18 @@ from hypothesis import strategies as st
 from gapft_harness.core.records import GREEDY as GREEDY_INDEX
 from gapft_harness.core.records import Decoding, Problem
 from gapft_harness.core.streams import SampleStreams, derive_key
+from gapft_harness.engine.store import Store
+from gapft_harness.hooks.judge import Judge
+from gapft_harness.hooks.protocols import Generated, ReportGeneration, Request, report_nothing
 from gapft_harness.outcomes.copies import CopyDetector
-from gapft_harness.stages.generation.chunks import DecodePhase, build_single_phase
+from gapft_harness.stages.generation.chunks import (
+    DecodePhase,
+    build_sample_phases,
+    build_single_phase,
+)
+from gapft_harness.stages.generation.generation import Decodes, generate_and_judge
 from tests.generated import generate_missing
-from tests.kit.scripted import SeededSampler
+from tests.kit.scripted import PrefixVerifier, SeededSampler
 
 GREEDY = Decoding(do_sample=False, max_gen_toks=4)
 SAMPLED = Decoding(do_sample=True, max_gen_toks=4, temperature=0.7)
@@ -24,6 +35,40 @@ SAMPLED = Decoding(do_sample=True, max_gen_toks=4, temperature=0.7)
 
 def build_problems(count: int) -> list[Problem]:
     return [Problem(f"p{i}", "x" * (derive_key(i) % 7), "gold") for i in range(count)]
+
+
+class SlowSampler(SeededSampler):
+    """Takes a while for each call."""
+
+    def generate(
+        self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
+    ) -> list[Generated]:
+        time.sleep(0.02)
+        return super().generate(requests, decoding, report)
+
+
+def make_table(folder: Path, k: int) -> dict[str, Any]:
+    """Search six problems in three chunks, as a command does; return the table's facts."""
+    return generate_and_judge(
+        Decodes({}, {"name": "prefixes"}, 2, SampleStreams(3, "search", "pool")),
+        build_problems(6),
+        [build_single_phase(GREEDY), *build_sample_phases(SAMPLED, k)],
+        folder / "table.parquet",
+        store=Store(folder / "store"),
+        run="run",
+        load_sampler=SlowSampler,
+        require_same_model=lambda source: None,
+        judge=Judge(PrefixVerifier()),
+        progress=report_nothing,
+    )
+
+
+def test_seconds_are_those_of_all_parts_that_a_table_uses(tmp_path: Path) -> None:
+    """Not those of the last command, which may have generated only a few of them."""
+    seconds = [make_table(tmp_path, k)["seconds"] for k in (8, 16, 16, 8)]
+    assert seconds[0] >= 3 * 0.02
+    assert seconds[1] >= seconds[0] + 3 * 0.02
+    assert seconds[2:] == [seconds[1], seconds[0]]
 
 
 def draw_samples(
@@ -88,8 +133,17 @@ def test_seeds_differ_in_31_bits(problem: str, seed: int) -> None:
     assert SampleStreams(seed, "search", "pool").derive_seeds(problem, 1, (GREEDY_INDEX,)) == (0,)
 
 
-def test_warns_of_repeated_stream() -> None:
+def detect_copies(samples: Sequence[Sequence[str]]) -> str:
     detector = CopyDetector()
-    for number in range(30):
-        detector.add([f"{number} first", f"{number} second"] * 2)
-    assert "samples 0 and 2, 1 and 3 are the same" in detector.format_warning()
+    for texts in samples:
+        detector.add(texts)
+    return detector.format_warning()
+
+
+def test_warns_of_repeated_stream() -> None:
+    rng = random.Random(0)
+    samples = []
+    for _ in range(30):
+        a, b = rng.random(), rng.random()
+        samples.append([str(a), str(b), str(a), str(b)])
+    assert "samples 0 and 2, 1 and 3 are the same" in detect_copies(samples)

@@ -93,33 +93,6 @@ def test_unused_results_are_listed_and_removed(task: LettersTask, tmp_path: Path
     assert {index for _, index in read_requests(task, "r3")} == set(range(4))
 
 
-#: The recording sampler takes a while for each call.
-_SLOW = """
-import time
-
-
-class Recording(Recording):
-    def generate(self, requests, decoding, report):
-        time.sleep(0.02)
-        return super().generate(requests, decoding, report)
-"""
-
-
-def test_seconds_are_those_of_all_parts_that_a_table_uses(task: LettersTask) -> None:
-    """Not those of the last command, which may have generated only a few of them."""
-    with (task.folder / "plugin.py").open("a") as plugin:
-        plugin.write(_SLOW)
-
-    def read_seconds(k: int) -> float:
-        run = search(task, "r", search={**SEARCH, "k": k})
-        return float(read_searches(run)["pool"]["seconds"])
-
-    seconds = [read_seconds(k) for k in (4, 8, 8, 4)]
-    assert seconds[0] >= 3 * 0.02
-    assert seconds[1] >= seconds[0] + 3 * 0.02
-    assert seconds[2:] == [seconds[1], seconds[0]]
-
-
 #: Responses without an answer time out while the file ``busy`` exists.
 _VERIFIER = """
 import pathlib

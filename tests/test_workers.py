@@ -39,25 +39,33 @@ def test_outcomes_keep_item_order():
         assert pool.map([3]) == [Outcome("done", 9)]
 
 
-#: What becomes of an item that hangs, ends its worker, raises, or returns no value.
-OUTCOMES = {
-    **dict.fromkeys(
-        ("hang in C", "sleep", "swallow"), Outcome("timeout", reason="no result within 1 s")
-    ),
-    "die": Outcome("died", reason="its worker died twice (exit status 3)"),
-    "die loudly": Outcome("died", reason="its worker died twice (signal SIGABRT: out of luck)"),
-    "raise": Outcome("raised", reason="KeyError: 'a key'"),
-    "exit": Outcome("raised", reason="SystemExit: 4"),
-    "unprintable": Outcome("raised", reason="Unprintable"),
-    "no JSON": Outcome("raised", reason="TypeError: Object of type set is not JSON serializable"),
-}
-
-
-@pytest.mark.parametrize("item", OUTCOMES)
-def test_fault_of_an_item_is_its_own_outcome(pool, item):
-    outcomes = pool.map([*range(5), item, *range(5, 3 * BATCH)])
-    assert outcomes.pop(5) == OUTCOMES[item]
+@pytest.mark.parametrize("item", ["hang in C", "sleep", "swallow"])
+def test_hanging_item_times_out_alone(pool, item):
+    items = [*range(5), item, *range(5, 3 * BATCH)]
+    outcomes = pool.map(items)
+    assert outcomes.pop(5) == Outcome("timeout", reason="no result within 1 s")
     assert outcomes == [Outcome("done", i) for i in range(3 * BATCH)]
+
+
+def test_item_that_kills_workers_twice_fails(pool):
+    items = ["die", *range(BATCH), "die loudly"]
+    first, *middle, last = pool.map(items)
+    assert first == Outcome("died", reason="its worker died twice (exit status 3)")
+    assert middle == [Outcome("done", i) for i in range(BATCH)]
+    assert last == Outcome("died", reason="its worker died twice (signal SIGABRT: out of luck)")
+
+
+@pytest.mark.parametrize(
+    ("item", "reason"),
+    [
+        ("raise", "KeyError: 'a key'"),
+        ("exit", "SystemExit: 4"),
+        ("unprintable", "Unprintable"),
+        ("no JSON", "TypeError: Object of type set is not JSON serializable"),
+    ],
+)
+def test_exception_is_reported_and_worker_kept(pool, item, reason):
+    assert pool.map([item, 1]) == [Outcome("raised", reason=reason), Outcome("done", 1)]
 
 
 def test_memory_is_limited():
