@@ -27,10 +27,7 @@ from gapft_harness.verification.boxes import last_box
 from gapft_harness.verification.feedback import failure_feedback, strip_foreign_frames
 from gapft_harness.verification.mathematics.comparing import check_answer
 from gapft_harness.verification.mathematics.notation import tidy_answer
-from gapft_harness.verification.mathematics.responses import (
-    find_boxed_answer,
-    find_written_answer,
-)
+from gapft_harness.verification.mathematics.responses import find_boxed_answer, find_written_answer
 from gapft_harness.verification.programs import last_program
 from gapft_harness.verification.reasons import classify_reason
 

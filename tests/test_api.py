@@ -134,20 +134,3 @@ def test_documented_code_imports_public_names_only() -> None:
         assert find_private_imports(dedent(source)) == set(), source
     text = pages + _read_texts("docs/*.ipynb")
     assert {*re.findall(r"\bapi\.([A-Za-z]\w+)", text)} - {*api.__all__, "py"} == set()
-
-
-@pytest.mark.parametrize(
-    ("source", "private"),
-    [
-        ("from gapft_harness.api import Verdict, hookimpl", ""),
-        ("from gapft_harness import api, open_run", ""),
-        ("import gapft_harness.api as api", ""),
-        ("from gapft_harness import codes", "codes"),
-        ("from gapft_harness.api import Arm, palette", "api.palette"),
-        ("from gapft_harness.api import (\n    Arm,\n    palette as p,\n)", "api.palette"),
-        ("if True:\n    from gapft_harness.core.records import Arm", "core.records.Arm"),
-        ("import gapft_harness.stages", "stages"),
-    ],
-)
-def test_search_for_imports_names_private_ones(source: str, private: str) -> None:
-    assert find_private_imports(source) == ({f"gapft_harness.{private}"} if private else set())

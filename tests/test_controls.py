@@ -23,7 +23,7 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.experiment import View
 from gapft_harness.stages.experiment.loading import load_experiments
-from tests.kit.planted_run import SEEDS, read_rows, write_planted_task
+from tests.kit.planted_run import SEEDS, read_rows, read_selection, write_planted_task
 from tests.kit.report_tables import read_results
 
 Tables = dict[str, Any]
@@ -51,6 +51,9 @@ CORE = {
     "core_0": {"selector": "core_depth", "params": {"k": 0}, "n": "verified"},
     "core_gold": {"selector": "core_gold", "params": {"answer_only": False}, "n": "verified"},
 }
+#: Conditions of the allocation, with names that look like a run's paths.
+ONCE, TWICE = "a-seed1.b", "x.y"
+HALVES = {ONCE: {"selector": "diffuse"}, TWICE: {"selector": "concentrated"}}
 EXPERIMENTS = {
     "shared_core": {"token_tolerance": 0.9},
     "search_depth": {},
@@ -66,8 +69,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of all controls, which is verified."""
     folder = tmp_path_factory.mktemp("controls") / "task"
     task = write_planted_task(folder, range(150), range(250, 300))
-    conditions = {"gapft": {}, "replay": {}, **DEPTHS, **SHARES, **GOLD, **MORE, **CORE}
-    path = task.run("run", conditions=conditions, experiments=EXPERIMENTS, budget={"n": SLOTS})
+    conditions = {"gapft": {}, "replay": {}, **DEPTHS, **SHARES, **GOLD, **MORE, **CORE, **HALVES}
+    experiments = {**EXPERIMENTS, "allocation": {"diffuse": ONCE, "concentrated": TWICE}}
+    path = task.run("run", conditions=conditions, experiments=experiments, budget={"n": SLOTS})
     task.verify("run")
     return path
 
@@ -75,10 +79,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def tables(run: Path) -> Tables:
     return read_results(run)
-
-
-def read_selection(run: Path, condition: str, seed: int = 13) -> list[dict[str, Any]]:
-    return read_rows(run / layout.selection_path(Arm(condition, seed)))
 
 
 @pytest.mark.parametrize(
@@ -159,6 +159,53 @@ def test_rows_have_the_states_of_training_sets(run: Path, tables: Tables) -> Non
     for row in tables["randomized_inclusion"]:
         slots = recovered[row["condition"]]
         assert row["recovered_slots"] == pytest.approx(sum(slots) / len(slots) / SLOTS)
+
+
+def read_selected(run: Path, condition: str, seed: int) -> set[str]:
+    return {row["problem_id"] for row in read_selection(run, condition, seed)}
+
+
+def read_exposed(run: Path, condition: str, seed: int) -> dict[str, bool]:
+    rows = read_rows(run / f"decisions/{condition}-seed{seed}.exposed.parquet")
+    assert {row["index"] for row in rows} == {-1}
+    assert len({row["problem_id"] for row in rows}) == len(rows)
+    return {row["problem_id"]: row["status"] == "pass" for row in rows}
+
+
+def test_arms_decide_all_trained_problems(run: Path) -> None:
+    for seed in SEEDS:
+        trained = read_selected(run, ONCE, seed)
+        assert len(trained) == SLOTS
+        for condition in HALVES:
+            assert read_exposed(run, condition, seed).keys() == trained
+
+
+def test_allocation_matches_decisions(run: Path, tables: Tables) -> None:
+    """Equation 10: the gain of problems once instead of never, less that of twice over once."""
+    values = {row["quantity"]: row for row in tables["allocation"]}
+    contrasts = []
+    for seed in SEEDS:
+        once, twice = (read_selected(run, condition, seed) for condition in HALVES)
+        halves = {"A": twice, "B": once - twice}
+        assert [len(half) for half in halves.values()] == [4, 4]
+        exposed = {condition: read_exposed(run, condition, seed) for condition in HALVES}
+        rates = {
+            (condition, name): sum(exposed[condition][problem] for problem in half) / 4
+            for condition in HALVES
+            for name, half in halves.items()
+        }
+        reported = {name: row[f"seed_{seed}"] for name, row in values.items()}
+        assert reported["a_A_1"] == rates[ONCE, "A"]
+        assert reported["a_A_2"] == rates[TWICE, "A"]
+        assert reported["a_B_0"] == rates[TWICE, "B"]
+        assert reported["a_B_1"] == rates[ONCE, "B"]
+        gain = rates[ONCE, "B"] - rates[TWICE, "B"]
+        loss = rates[TWICE, "A"] - rates[ONCE, "A"]
+        assert reported["contrast"] == gain / 2 - loss / 2
+        contrasts.append(reported["contrast"])
+    assert values["contrast"]["mean"] == sum(contrasts) / len(contrasts)
+    assert values["contrast"]["problems"] == 4
+    assert "## Coverage against repetition" in (run / "report/index.md").read_text("utf-8")
 
 
 def test_reports_unmatched_training_sets(run: Path, tmp_path: Path) -> None:

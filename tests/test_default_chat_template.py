@@ -37,16 +37,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def read_stored_setting(run: Path) -> bool:
-    setting: bool = yaml.safe_load((run / "recipe.yaml").read_text())["model"]["chat_template"]
-    return setting
-
-
 def test_gap_and_dry_run_apply_template(folder: Path) -> None:
     model = ("--model-args", f"pretrained={folder / 'model'},dtype=float32", "--k", "2")
     done = succeed("gap", "letters", *ASKED, *model, "--limit", "2", "--out", "gap", cwd=folder)
     assert "model.chat_template" in done.stderr
-    assert read_stored_setting(folder / "gap") is True
+    assert (
+        yaml.safe_load((folder / "gap/recipe.yaml").read_text())["model"]["chat_template"] is True
+    )
     dry = succeed("run", "recipe.yaml", *ASKED, "--dry-run", "--run-dir", "dry", cwd=folder).stdout
     assert "chat_template: true" in dry
 

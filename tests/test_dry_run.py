@@ -1,9 +1,11 @@
-"""The output of ``--dry-run`` without a model or a pool."""
+"""What ``--dry-run`` foretells and finds, and what a run then does or refuses to begin."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from torch import cuda
 
@@ -11,8 +13,8 @@ from gapft_harness.cli.dry_run import describe_dry_run
 from gapft_harness.cli.options import Options
 from gapft_harness.cli.runs import run_recipe, run_stages_alone
 from gapft_harness.core.errors import UserError
-from tests.kit.command import gapft
-from tests.kit.dry_runs import parse_section
+from gapft_harness.run_directory.directory import SPLITS
+from tests.kit.command import gapft, parse_section
 
 
 def read_budget(*sets: str) -> str:
@@ -75,6 +77,37 @@ def test_describes_steps_before_start(tmp_path: Path) -> None:
     memory = parse_section(text, "conditions")["memory"]
     assert all(word in memory for word in ("weights", "adapter and optimizer", "may be used"))
     assert list(tmp_path.iterdir()) == []
+
+
+#: Settings of a run with experiments.
+EXPERIMENTING = (
+    "data.pool_limit=150", "data.audit_limit=16", "conditions=[diffuse, concentrated]",
+    "seeds=[13]", "budget.n=40", "training.repetitions=1", "statistics.replicates=20",
+    "experiments={allocation: {diffuse: diffuse, concentrated: concentrated}, "
+    "stability: {sets: 2, k: 8}}",
+)  # fmt: skip
+
+
+def read_forecast(choice: Options) -> tuple[int, int]:
+    """Return the numbers of adapters and of responses in a dry run."""
+    steps = parse_section(describe_dry_run(choice, None), "steps")
+    adapters = re.findall(r"at most (\d+) adapters", steps["train"])[0]
+    counts = [re.findall(r"^([\d,]+) new", steps[f"search {split}"])[0] for split in SPLITS]
+    counts += re.findall(r"= ([\d,]+) responses", steps["audit"])
+    experiments = [steps[name] for name in ("allocation", "stability")]
+    counts += [count for line in experiments for count in re.findall(r"([\d,]+) = ", line)]
+    return int(adapters), sum(int(count.replace(",", "")) for count in counts)
+
+
+@pytest.mark.thorough
+def test_run_generates_predicted_responses(tmp_path: Path) -> None:
+    choice = Options("demo", overrides=EXPERIMENTING)
+    adapters, responses = read_forecast(choice)
+    run = tmp_path / "run"
+    run_recipe(choice, run)
+    tables = [*run.glob("*/responses.parquet"), *run.glob("decisions/*.parquet")]
+    assert sum(pq.read_metadata(table).num_rows for table in tables) == responses
+    assert adapters == len([*run.glob("adapters/*/training.json")])
 
 
 FUSED = ["training.kernels=fused", "training.dtype=bfloat16"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
@@ -14,7 +13,7 @@ import pytest
 from tests.kit.command import ROOT, succeed
 from tests.kit.planted_run import read_rows
 from tests.kit.report_tables import read_results
-from tests.kit.runs import BaseRun
+from tests.kit.runs import RunAt
 
 PACKAGE = Path(__file__).parent / "example_plugin"
 
@@ -45,7 +44,7 @@ def test_plugins_are_listed_with_package(installed_package: Path) -> None:
     assert "example_experiment (package gapft-example-plugin)" in line
 
 
-def test_experiment_of_one_file_is_in_the_report(run_at: Callable[..., BaseRun]) -> None:
+def test_experiment_of_one_file_is_in_the_report(run_at: RunAt) -> None:
     """The letters run names the example's file with ``--plugin``."""
     run = run_at("audited")
     assert run.resume().returncode == 0

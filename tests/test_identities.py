@@ -6,11 +6,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.core.identities import (
-    assign_problem_ids,
-    canonical_json,
-    is_repeat,
-)
+from gapft_harness.core.identities import assign_problem_ids, canonical_json, is_repeat
 
 # Few distinct values, so that equal ids and equal contents are common.
 documents = st.lists(

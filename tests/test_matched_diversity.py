@@ -16,7 +16,7 @@ from gapft_harness.recipe.reading import load_recipe
 from gapft_harness.stages.experiment.loading import load_experiments
 from gapft_harness.training.plan import count_steps
 from tests.kit.part_tables import read_tables
-from tests.kit.planted_run import SEEDS, read_rows, write_planted_task
+from tests.kit.planted_run import SEEDS, read_rows, read_selection, write_planted_task
 
 BY = {"by": ["answer"]}
 MATCHED: dict[str, Any] = {
@@ -49,10 +49,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def tables(run: Path) -> dict[str, list[dict[str, Any]]]:
     return read_tables(run, DiversityPart())
-
-
-def read_selection(run: Path, condition: str, seed: int = 13) -> list[dict[str, Any]]:
-    return read_rows(run / f"selections/{condition}-seed{seed}.parquet")
 
 
 def count_strata(run: Path, condition: str) -> Counter[str]:

@@ -117,6 +117,12 @@ def test_marks_figures_beyond_chance() -> None:
     assert zero.standard_errors == 0
 
 
+def read_printed_figures(recipe: str) -> dict[str, float]:
+    """Return a bundled recipe's published values by name."""
+    published = list_published(load_recipe(list_bundled_recipes()[recipe]).model_dump(mode="json"))
+    return {f"{figure.subject}.{figure.quantity}": figure.printed for figure in published}
+
+
 def test_bundled_recipes_have_the_papers_values() -> None:
     """Table 1 and the counts of Appendix A, copied from the paper."""
     rows = {
@@ -133,11 +139,7 @@ def test_bundled_recipes_have_the_papers_values() -> None:
     )  # fmt: skip
     early = {"llama-logiqa": (831, 2324), "llama-reclor": (241, 653)}
     for name, row in rows.items():
-        recipe = load_recipe(list_bundled_recipes()[f"paper/{name}"]).model_dump(mode="json")
-        printed = {
-            f"{figure.subject}.{figure.quantity}": figure.printed
-            for figure in list_published(recipe)
-        }
+        printed = read_printed_figures(f"paper/{name}")
         assert tuple(printed[key] for key in names) == row, name
         if name in early:
             assert (printed["pool.recovered@1"], printed["pool.recovered@4"]) == early[name]
@@ -154,15 +156,6 @@ def test_bundled_recipes_have_the_papers_values() -> None:
             )
             total = kept + corrected + acquired
             assert total == pytest.approx(printed[f"{condition}.pass_at_1"], abs=0.1), condition
-
-
-def read_printed_figures(recipe: str) -> dict[str, float]:
-    """Return a bundled recipe's published values by name."""
-    recipe_values = load_recipe(list_bundled_recipes()[recipe]).model_dump(mode="json")
-    return {
-        f"{figure.subject}.{figure.quantity}": figure.printed
-        for figure in list_published(recipe_values)
-    }
 
 
 def test_printed_intervals_contain_their_differences() -> None:

@@ -1,4 +1,4 @@
-"""The map from the paper to recipes in docs/paper.md, and the recipes' budgets of Table 5."""
+"""The page docs/paper.md: its map to recipes, their values, and their budgets of Table 5."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from statistics import fmean
 
 import numpy as np
 import pytest
+import yaml
 
 from gapft_harness.cli.dry_run import describe_dry_run
 from gapft_harness.cli.options import Options
@@ -187,3 +188,44 @@ def test_figures_beside_the_papers_are_those_of_the_results() -> None:
     recipe = {**inputs.recipe, "paper": reversed_pair}
     delta, low = (row["here"] for row in build_results(replace(inputs, recipe=recipe))["paper"])
     assert (delta, low) == pytest.approx((-100 * pair["delta"], -100 * pair["delta_high"]))
+
+
+# What the paper leaves open
+
+
+def read_sections() -> dict[str, list[list[str]]]:
+    """Return the table rows of each subsection on what the paper leaves open, as cells."""
+    text = PAGE.partition("\n## What the paper leaves open\n")[2]
+    tables = {}
+    for part in re.split(r"^### ", text, flags=re.MULTILINE)[1:]:
+        lines = [line for line in part.splitlines() if line.startswith("| ")]
+        rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+        tables[part.splitlines()[0]] = rows[1:]
+    return tables
+
+
+def find_recipes(section: str) -> list[str]:
+    """Return the names of the paper's recipes that a section describes."""
+    names = [name for name in list_bundled_recipes() if name.startswith("paper/")]
+    code = [name for name in names if name.endswith("livecodebench")]
+    math = [name for name in names if "math" in name]
+    return {
+        "All experiments": names,
+        "LogiQA 2.0 and ReClor": [name for name in names if name not in (*code, *math)],
+        "MATH": math,
+        "Code": code,
+    }.get(section, [])
+
+
+def test_documented_values_match_paper_recipes() -> None:
+    compared = 0
+    for section, rows in read_sections().items():
+        for row in rows:
+            for key, value in re.findall(r"`([a-z_]+\.[a-z_]+): (.+?)`", row[2]):
+                assert find_recipes(section), section
+                for name in find_recipes(section):
+                    recipe = load_recipe(list_bundled_recipes()[name]).model_dump(mode="json")
+                    head, tail = key.split(".")
+                    assert recipe[head][tail] == yaml.safe_load(value), (name, key)
+                    compared += 1
+    assert compared > 80

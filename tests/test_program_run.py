@@ -5,58 +5,49 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.recorded import read_judges
-from gapft_harness.stages.verify.run import verify
 from tests.kit.changing_run import STAGES, write_changing_run
 from tests.kit.command import ROOT
-from tests.kit.planted_run import read_rows
-from tests.kit.runs import BaseRun
-from tests.kit.tampering import forge_record_key
+from tests.kit.planted_run import read_rows, read_selection
+from tests.kit.records import read_records
+from tests.kit.runs import RunAt
 
 
-@pytest.mark.parametrize("context", ["conversation", "problem"])
-def test_training_uses_conversation_or_problem_alone(tmp_path: Path, context: str) -> None:
+def test_training_uses_conversation_or_problem_alone(tmp_path: Path) -> None:
     run = write_changing_run(tmp_path / "run", {"gapft": {}, "all_verified": {}})
-    settings = ("episode.attempts=2", f"evidence.context={context}")
-    run.run("out", *settings, stages=STAGES[:3])
     out = run.folder / "out"
-    responses = {
-        (row["problem_id"], row["index"]): row for row in read_rows(out / "pool/responses.parquet")
-    }
-    prompts = {
-        row["problem_id"]: row["prompt_ids"] for row in read_rows(out / "pool/problems.parquet")
-    }
-    continued = set()
-    for condition in ("gapft", "all_verified"):
-        for example in read_rows(out / f"selections/{condition}-seed13.parquet"):
+    for context in ("conversation", "problem"):
+        settings = ("episode.attempts=2", f"evidence.context={context}")
+        run.run("out", *settings, stages=STAGES[:3])
+        responses = {
+            (row["problem_id"], row["index"]): row
+            for row in read_rows(out / "pool/responses.parquet")
+        }
+        prompts = {
+            row["problem_id"]: row["prompt_ids"] for row in read_rows(out / "pool/problems.parquet")
+        }
+        continued = set()
+        for example in (*read_selection(out, "gapft"), *read_selection(out, "all_verified")):
             response = responses[example["problem_id"], example["response_index"]]
-            conversation = response["context_ids"] or prompts[example["problem_id"]]
-            expected = conversation if context == "conversation" else prompts[example["problem_id"]]
-            assert example["prompt_ids"] == expected
+            prompt = prompts[example["problem_id"]]
+            conversation = response["context_ids"] or prompt
+            assert example["prompt_ids"] == (conversation if context == "conversation" else prompt)
             assert example["response_ids"] == response["token_ids"]
             if response["attempts"]:
                 assert b"again" in bytes(response["context_ids"])
                 continued.add(example["state"])
-    assert continued == {"G", "S"}
+        assert continued == {"G", "S"}
 
 
 @pytest.mark.thorough
-def test_programs_judged_by_other_rules_are_a_difference(run_at: Callable[..., BaseRun]) -> None:
-    """The rules are in the key of the verdicts."""
-    path = run_at("searched", "demo-code").path
-    rules = {"edition": 4, "prelude": "none"}
-    judges = read_judges(RunDirectory.open(path))
-    assert [judge["rules"] for judge in judges.values()] == [rules, rules]
-    for split in ("pool", "audit"):
-        forge_record_key(path, split, ("settings", "verifier", "rules"), {**rules, "edition": 3})
-    for split, line in zip(("pool", "audit"), verify(path).differences, strict=True):
-        assert f"{split}: settings.verifier.rules.edition is 3" in line
+def test_rules_are_in_the_key_of_verdicts(run_at: RunAt) -> None:
+    """So that verification names other ones, as ``tests/laws/test_tampering.py`` has it."""
+    records = read_records(run_at("searched", "demo-code").path)
+    keys = [records[split]["made_from"]["settings"]["verifier"] for split in ("pool", "audit")]
+    assert [key["rules"] for key in keys] == [{"edition": 4, "prelude": "none"}] * 2
 
 
 _COMMAND = """

@@ -6,10 +6,9 @@ import json
 from pathlib import Path
 
 from tests.kit.command import succeed
+from tests.kit.plugins import write_plugin
 
 HOSTILE = '''
-from gapft_harness.api import Verdict, hookimpl
-
 
 class Never:
     """Passes nothing; every fourth response it does not judge."""
@@ -20,17 +19,12 @@ class Never:
             else Verdict("fail", "\\x1b[2J[bold]no box[/] <script>alert(1)</script> in 7 lines")
             for i, _ in enumerate(responses)
         ]
-
-
-@hookimpl
-def register_verifiers(register):
-    register("never", Never)
 '''
 
 
 def test_run_reports_why_nothing_is_solved(tmp_path: Path) -> None:
     """The report shows reasons, counts and a few responses, all escaped."""
-    (tmp_path / "never.py").write_text(HOSTILE)
+    write_plugin(tmp_path / "never.py", HOSTILE, verifiers=['"never", Never'])
     done = succeed(
         "run", "--task", "gapft_demo", "--model", "dummy", "--model-args",
         "pretrained=bundled:demo", "--limit", 6, "--set", "search.k=3", "--set",

@@ -37,12 +37,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_byte_llama(tmp_path_factory.mktemp("model") / "here")
 
 
-def compute_key(
-    model: Path, backend: str, /, *, others: dict[str, Any] | None = None, **arguments: Any
-) -> str:
-    settings = SamplerSettings(
-        backend, {"pretrained": str(model), **arguments}, **{"threads": 1, **(others or {})}
-    )
+def compute_key(model: Path, backend: str, /, **arguments: Any) -> str:
+    settings = SamplerSettings(backend, {"pretrained": str(model), **arguments}, threads=1)
     described, is_known = describe_sampler(settings, load_plugins(), None)
     assert is_known or "subfolder" in arguments
     machine = describe_sampling_machine(load_plugins().get("sampler", backend))

@@ -19,6 +19,7 @@ from gapft_harness.run_directory.recorded import read_budgets, read_source
 from gapft_harness.training.plan import build_training_prompt
 from tests.kit.command import gapft, succeed
 from tests.kit.letters import prepare_letters_run
+from tests.kit.plugins import write_plugin
 from tests.kit.tiny_models import CHAT_TEMPLATE, write_byte_llama
 
 PAD, BOS = 0, 1
@@ -30,8 +31,6 @@ import json
 import os
 
 import torch
-
-from gapft_harness.api import HfSampler, hookimpl, train_lora
 
 WHO = []
 SHARED = []
@@ -72,16 +71,6 @@ def seeing(settings, adapter):
 def training(job):
     WHO.append("training")
     return train_lora(job)
-
-
-@hookimpl
-def register_samplers(register):
-    register("seeing", seeing, start_tokens=True)
-
-
-@hookimpl
-def register_trainers(register):
-    register("seen", training)
 """
 
 PLUGINS = ("--plugin", "plugin.py", "--plugin", "seen.py")
@@ -94,7 +83,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     prepare_letters_run(folder)
     shutil.rmtree(folder / "model")
     write_byte_llama(folder / "model", chat_template=CHAT_TEMPLATE, add_bos=True)
-    (folder / "seen.py").write_text(SEEN)
+    samplers, trainers = ['"seeing", seeing, start_tokens=True'], ['"seen", training']
+    write_plugin(folder / "seen.py", SEEN, samplers=samplers, trainers=trainers)
     content = yaml.safe_load((folder / "recipe.yaml").read_text())
     content |= {"conditions": ["gapft"], "seeds": [13], "executor": {"workers": 1}}
     content["training"] |= {"trainer": "seen", "repetitions": 1}

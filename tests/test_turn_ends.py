@@ -33,24 +33,17 @@ def sampler_settings(folder: Path, **changes: Any) -> SamplerSettings:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_training_and_generation_share_the_turn_end(tmp_path: Path, kind: str) -> None:
+def test_training_and_generation_share_the_end(tmp_path: Path, kind: str) -> None:
+    """It is the turn's end with a chat template, else the tokenizer's."""
     folder = write_chat_model(tmp_path / "model", kind)
-    *_, eos, own, end = KINDS[kind]
-    end_token = load_end_token({"pretrained": str(folder)}, chat_template=True)
-    assert (end_token.text, end_token.id) == (end, find_token_id(folder, end))
-    sampler = HfSampler(sampler_settings(folder, chat_template=True), None)
-    ends = sampler.describe()["end_ids"]
-    assert set(ends) == {find_token_id(folder, token) for token in (eos, *own, end)}
-    assert end_token.id in Retokenizer(sampler_settings(folder, chat_template=True)).special_ids([])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_ends_with_eos_without_a_template(tmp_path: Path, kind: str) -> None:
-    folder = write_chat_model(tmp_path / "model", kind)
-    eos = KINDS[kind][2]
-    assert load_end_token({"pretrained": str(folder)}, chat_template=False).text == eos
-    ends = HfSampler(sampler_settings(folder), None).describe()["end_ids"]
-    assert set(ends) == {find_token_id(folder, token) for token in (eos, *KINDS[kind][3])}
+    *_, eos, own, turn_end = KINDS[kind]
+    for chat, end in ((True, turn_end), (False, eos)):
+        end_token = load_end_token({"pretrained": str(folder)}, chat_template=chat)
+        assert (end_token.text, end_token.id) == (end, find_token_id(folder, end))
+        settings = sampler_settings(folder, chat_template=chat)
+        ends = HfSampler(settings, None).describe()["end_ids"]
+        assert set(ends) == {find_token_id(folder, token) for token in (eos, *own, end)}
+        assert (end_token.id in Retokenizer(settings).special_ids([])) == chat
 
 
 @pytest.mark.parametrize("template", [CHAT_TEMPLATE, CHATML.replace("<|im_end|>", "")])

@@ -8,7 +8,7 @@ import pytest
 
 from tests.end_to_end.readme import run_blocks, run_section
 from tests.kit.command import succeed
-from tests.kit.shared import make_once
+from tests.kit.runs import make_once
 
 ROOT = Path(__file__).parents[2]
 

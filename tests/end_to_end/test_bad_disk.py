@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,9 +12,7 @@ import pytest
 from tests.kit.command import call
 from tests.kit.kills import WatchedRun, check_finished, prepare_watched_run, read_files
 from tests.kit.records import change_run
-from tests.kit.runs import BaseRun
-
-RunAt = Callable[..., BaseRun]
+from tests.kit.runs import RunAt
 
 _PAGE = 4096
 

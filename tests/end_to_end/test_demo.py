@@ -107,12 +107,6 @@ def test_partial_report_does_not_shrink_the_next(whole_run: Path) -> None:
         assert [row["condition"] for row in rows] == ["source", *expected]
 
 
-def test_rejects_another_recipe_on_the_same_run(whole_run: Path) -> None:
-    done = gapft("run", "demo", "--run-dir", whole_run, "--set", "name=other")
-    assert done.returncode == 2
-    assert "--run-dir" in done.stderr
-
-
 def test_adapters_load_in_stock_lm_eval(demo_run: Path, tmp_path: Path) -> None:
     """An adapter of the run gives the audit's decisions through lm_eval's own ``peft=``."""
     import pyarrow.parquet as pq

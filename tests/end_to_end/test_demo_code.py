@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.kit.report_tables import find_row
+from tests.kit.report_tables import find_row, read_results
 from tests.presentation.exploring import unpack_page
 
 
@@ -20,8 +20,7 @@ def run(readme_run: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def results(run: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((run / "report/results.json").read_text())
-    return content
+    return read_results(run)
 
 
 def test_episodes_follow_rule_and_programs_repeat(run: Path, results: dict[str, Any]) -> None:

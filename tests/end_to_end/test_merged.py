@@ -6,47 +6,40 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-import pytest
 
-from tests.kit.command import gapft, succeed
+from tests.kit.command import call, succeed
+from tests.kit.runs import RunAt
 
 ARM = "gapft-seed13"
-SETTINGS = ("search.k=4", "search.chunk=64", "executor.workers=1", "statistics.replicates=20")
-OPTIONS = ["--limit", "60", *(word for setting in SETTINGS for word in ("--set", setting))]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a trained run, an arm as a model, and a search that starts from it."""
-    folder = tmp_path_factory.mktemp("merged")
-    trained = ["--condition", "gapft", "--seed", "13", "--run-dir", folder / "first"]
-    succeed("run", "demo", *OPTIONS, *trained)
-    export = ["export", folder / "first", "--to", "merged", "--arm", ARM]
-    succeed(*export, "--out", folder / "model")
-    start = ["--set", f"model.args.pretrained={folder / 'model'}", "--run-dir", folder / "next"]
-    succeed("run", "demo", *OPTIONS, *start, "--only", "search")
-    return folder
-
-
-def read_greedy(table: Path) -> list[dict[str, Any]]:
+def read_greedy(table: Path) -> dict[str, dict[str, Any]]:
     columns = ["problem_id", "text", "token_ids", "status"]
-    rows: list[dict[str, Any]] = pq.read_table(
-        table, filters=[("index", "=", -1)], columns=columns
-    ).to_pylist()
-    return rows
+    rows = pq.read_table(table, filters=[("index", "=", -1)], columns=columns).to_pylist()
+    return {row["problem_id"]: row for row in rows}
 
 
-def test_next_run_starts_from_the_trained_model(folder: Path) -> None:
-    decisions = read_greedy(folder / f"first/decisions/{ARM}.parquet")
-    source = read_greedy(folder / "first/audit/responses.parquet")
-    assert len(decisions) == 60
-    assert read_greedy(folder / "next/audit/responses.parquet") == decisions != source
-
-
-def test_unknown_arm_is_refused(folder: Path) -> None:
+def test_next_run_starts_from_the_trained_model(run_at: RunAt, tmp_path: Path) -> None:
+    first = run_at("reported", "demo").path
+    export = ("export", first, "--to", "merged", "--out", tmp_path / "model", "--arm")
     for arm in ("", "gapft-seed14"):
-        export = ["export", folder / "first", "--to", "merged", "--arm", arm]
-        done = gapft(*map(str, export), "--out", str(folder / "other"))
+        done = call(*export, arm)
         assert done.returncode == 2
-        assert f"known: {ARM}" in done.stderr
-        assert not (folder / "other").exists()
+        assert ARM in done.stderr, "the known ones"
+        assert not (tmp_path / "model").exists()
+    succeed(*export, ARM)
+    settings = (f"model.args.pretrained={tmp_path / 'model'}", "search.k=1", "executor.workers=1")
+    start = [word for setting in settings for word in ("--set", setting)]
+    succeed(
+        "run", "demo", *start, "--limit", 60, "--only", "search", "--run-dir", tmp_path / "next"
+    )
+    after = read_greedy(tmp_path / "next/audit/responses.parquet")
+    decisions, source = (
+        {problem: rows[problem] for problem in after}
+        for rows in map(
+            read_greedy,
+            (first / f"decisions/{ARM}.parquet", first / "audit/responses.parquet"),
+        )
+    )
+    assert len(after) == 60
+    assert after == decisions != source

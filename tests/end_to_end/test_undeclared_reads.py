@@ -20,8 +20,7 @@ from typing import Any
 from gapft_harness.core.files import sha256
 from gapft_harness.core.numerics import decides_results
 from gapft_harness.lm_eval_bridge.task_file.code_files import tasks_path
-from tests.kit.letters import CONTAINS, write_letters
-from tests.kit.tiny_models import write_byte_llama
+from tests.kit.letters import CONTAINS, prepare_letters_run
 
 #: In every process: log the files opened for reading and the environment variables read.
 RECORDER = """
@@ -116,26 +115,20 @@ def find_environment(key: dict[str, Any]) -> Any:
 
 
 def test_every_read_is_declared(tmp_path: Path) -> None:
-    write_byte_llama(tmp_path / "model")
-    write_letters(tmp_path, {"pool": 40, "audit": 16})
     (tmp_path / "helpers_here.py").write_text("def holds(gold, text):\n    return gold in text\n")
-    (tmp_path / "plugin.py").write_text(
-        "import helpers_here\n"
-        + CONTAINS.replace("if g in r and", "if helpers_here.holds(g, r) and")
-    )
-    (tmp_path / "recipe.yaml").write_text(
-        "name: letters\ndata: {task: letters}\nsearch: {k: 4, temperature: 1.0, top_p: 1.0}\n"
-        f"model: {{args: {{pretrained: '{tmp_path / 'model'}', dtype: float32, device: cpu}}}}\n"
-        "conditions: [gapft, all_verified]\nseeds: [13]\nexecutor: {workers: 1}\n"
-        "training: {dtype: float32, repetitions: 1}\n"
-    )
+    source = CONTAINS.replace("if g in r and", "if helpers_here.holds(g, r) and")
+    command = prepare_letters_run(tmp_path, f"import helpers_here\n{source}")
+    settings = (
+        "seeds=[13]", "executor.workers=1", "search.chunk=64", "data.pool_limit=40",
+        "data.audit_limit=16",
+    )  # fmt: skip
     (tmp_path / "shim").mkdir()
     (tmp_path / "shim/sitecustomize.py").write_text(RECORDER)
     log, path = tmp_path / "reads.log", os.pathsep.join(map(str, (tmp_path / "shim", tmp_path)))
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "gapft_harness.cli.main", "run", "recipe.yaml"),
-            *("--include-path", "tasks", "--plugin", "plugin.py", "--run-dir", "run"),
+            *(sys.executable, "-m", "gapft_harness.cli.main", *command, "run"),
+            *(word for setting in settings for word in ("--set", setting)),
         ],
         cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600,
         env={

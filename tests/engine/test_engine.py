@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.engine.checker import Checker
 from gapft_harness.engine.outputs import Output, hash_content, hash_table
-from gapft_harness.engine.run import Record, Run
+from gapft_harness.engine.run import Run
 from gapft_harness.engine.runner import Runner
 from gapft_harness.engine.step import Step
 from gapft_harness.engine.store import MADE_FROM, Store, remove_path
@@ -108,24 +108,6 @@ def test_outputs_are_read_only_links(place: Place) -> None:
     make_pipeline(place, place.make_runner(), separator="-")
     assert stored.path.read_text() == "a b", "replaced, not written to"
     assert file.read_text() == "a-b"
-
-
-def test_killed_change_can_be_taken_back(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kill after the new output is in the run and before its record is written."""
-    make_pipeline(place, place.make_runner())
-    write = Run._write
-
-    def die(run: Run, facts: dict[str, Any], records: Mapping[str, Record]) -> None:
-        if (run.folder / "joined.txt").read_text() == "a-b":
-            raise KeyboardInterrupt
-        write(run, facts, records)
-
-    monkeypatch.setattr(Run, "_write", die)
-    with pytest.raises(KeyboardInterrupt):
-        make_pipeline(place, place.make_runner(), separator="-")
-    monkeypatch.undo()
-    make_pipeline(place, place.make_runner())
-    assert place.run().path("joined.txt").read_text() == "a b"
 
 
 def test_killed_change_of_an_own_output_can_be_taken_back(

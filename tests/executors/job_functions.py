@@ -103,10 +103,10 @@ def return_invalid(progress, kind):
 
 
 def survive(progress, folder):
-    """Wait to be killed in the first run; return in the second."""
+    """Wait to be killed, or for the file ``go``, in the first run; return in the second."""
     earlier = sorted(Path(folder).glob("pid-*"))
     (Path(folder) / f"pid-{os.getpid()}").touch()
-    while not earlier:
+    while not earlier and not (Path(folder) / "go").exists():
         time.sleep(0.05)
     return {"before": [path.name for path in earlier]}
 

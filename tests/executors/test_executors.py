@@ -15,6 +15,7 @@ from gapft_harness.core.errors import GapftError, PluginError, UserError
 from gapft_harness.hooks.manager import load_plugins
 from tests.executors import job_functions
 from tests.executors.jobs import build_job, ignore_report, list_pids
+from tests.kit.plugins import write_plugin
 from tests.kit.running_commands import wait_for_end
 
 #: The settings of each executor. Starting Ray takes long.
@@ -46,13 +47,9 @@ def test_job_names_function_and_arguments(executor: Executor) -> None:
 
 
 def test_worker_imports_function_of_plugin_file(executor: Executor, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(
-        "from gapft_harness.api import hookimpl\n"
-        "def twice(value, plugin_files, progress): return {'value': 2 * value}\n"
-        "@hookimpl\n"
-        "def register_selectors(register): register('mine', lambda pool, n, rng: [])\n"
-    )
-    files = [str(tmp_path / "mine.py")]
+    source = "def twice(value, plugin_files, progress): return {'value': 2 * value}\n"
+    selectors = ["'mine', lambda pool, n, rng: []"]
+    files = [write_plugin(tmp_path / "mine.py", source, selectors=selectors)]
     twice = load_plugins(files).get("selector", "mine").value.__globals__["twice"]
     plugin_job = Job.of("double", twice, value=21, plugin_files=files)
     assert executor.run([plugin_job], ignore_report) == [{"value": 42}]

@@ -21,7 +21,8 @@ import yaml
 from gapft_harness import api
 from tests.kit.command import gapft
 from tests.kit.letters import write_letters, write_problems
-from tests.kit.plugins import build_plugin
+from tests.kit.plugins import WRITE_ADAPTER, build_plugin
+from tests.kit.recording_run import IN_PROCESS_PLUGIN
 from tests.kit.tiny_models import write_byte_llama
 
 #: The stages of a run before its report, which takes half of a command's time.
@@ -137,23 +138,17 @@ class Lenient(First):
 
 _TRAINER = (
     _LOGGING
+    + WRITE_ADAPTER
     + '''
-
 def train(job):
     """Write an adapter that depends on everything that a trainer receives."""
-    import numpy as np
-    from safetensors.numpy import save_file
-
     write_log(step="train", arm=job.arm.name)
-    job.output.mkdir(parents=True)
-    (job.output / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA"}))
     given = [
         job.arm.name, [dataclasses.asdict(example) for example in job.examples], job.settings,
         {k: v for k, v in job.model_args.items() if k != "pretrained"}, job.base_sha256,
         job.chat_template,
     ]
-    weights = {f"q.lora_{x}.weight": np.full((2, 2), share(given, x), "f") for x in "AB"}
-    save_file(weights, job.output / "adapter_model.safetensors")
+    write_adapter(job.output, share(given))
     return {"seconds": 0.0}
 '''
 )
@@ -172,24 +167,6 @@ def last(passing):
     return max(passing, key=lambda response: response.index)
 '''
 
-_EXECUTOR = '''
-import importlib
-
-
-class InProcess:
-    """Runs jobs in this process, one after another."""
-
-    def run(self, jobs, progress):
-        results = []
-        for job in jobs:
-            module, _, name = job.function.partition(":")
-            results.append(getattr(importlib.import_module(module), name)(**job.arguments))
-        return results
-
-    def close(self):
-        pass
-'''
-
 #: The plugin files of a run: one component each, in a folder of its own, so that an edit changes
 #: the code of one.
 PLUGINS = {
@@ -205,9 +182,7 @@ PLUGINS = {
     ),
     "selector/selector.py": build_plugin(_SELECTOR, selectors=['"own", own']),
     "rule/rule.py": build_plugin(_RULE, response_rules=['"last", last']),
-    "executor/executor.py": build_plugin(
-        _EXECUTOR, executors=['"here", lambda settings, plugins: InProcess()']
-    ),
+    "executor/executor.py": IN_PROCESS_PLUGIN,
 }
 
 

@@ -132,3 +132,10 @@ def lm_eval(*arguments: object, cwd: Path | None = None) -> subprocess.Completed
     )
     assert done.returncode == 0, f"lm_eval {arguments}\n{done.stdout}\n{done.stderr}"
     return done
+
+
+def parse_section(text: str, title: str) -> dict[str, str]:
+    """Return the lines of a section of a dry run by subject; several names may share a line."""
+    section = f"\n{text}\n\n".partition(f"\n# {title}\n")[2].partition("\n\n")[0]
+    rows = [line.partition(": ") for line in section.splitlines()]
+    return {name: value for names, _, value in rows for name in names.split(", ")}

@@ -10,7 +10,7 @@ dataset_kwargs: {{data_files: {{train: pool.jsonl, test: audit.jsonl}}}}
 training_split: train
 test_split: test
 doc_to_text: "{text}"
-doc_to_target: "{target}"
+doc_to_target: "{{{{answer}}}}"
 generation_kwargs: {{do_sample: false, max_gen_toks: {tokens}}}
 metadata: {{version: 1, gapft: {{{section}}}}}
 """
@@ -21,7 +21,6 @@ def build_task(
     section: str,
     *,
     text: str = "{{question}}",
-    target: str = "{{answer}}",
     tokens: int = 12,
 ) -> str:
     """Build the YAML of a task with ``pool.jsonl`` and ``audit.jsonl`` beside it.
@@ -30,7 +29,6 @@ def build_task(
         name: the task's name.
         section: the entries of its section ``gapft``, as YAML in one line.
         text: the template of a prompt.
-        target: the template of a gold answer.
         tokens: the most tokens of a response.
     """
-    return _YAML.format(name=name, section=section, text=text, target=target, tokens=tokens)
+    return _YAML.format(name=name, section=section, text=text, tokens=tokens)

@@ -17,7 +17,7 @@ import yaml
 
 from tests.kit.command import succeed
 from tests.kit.local_tasks import build_task
-from tests.kit.plugins import build_plugin
+from tests.kit.plugins import ANSWERING, WRITE_ADAPTER, build_plugin
 
 K = 4
 SEEDS = (13, 21)
@@ -26,7 +26,6 @@ _TASK = build_task("planted", 'verifier: first_letter, keep: shortest, id: "{{id
 
 _SOURCE = '''
 import hashlib
-import json
 
 
 def share(*parts):
@@ -35,32 +34,13 @@ def share(*parts):
     return int.from_bytes(hashlib.sha256(text).digest()[:4], "big") / 2**32
 
 
-class Planted:
+class Planted(Answering):
     """Answers with the right letter, the last one of the prompt, in 30% of the responses."""
 
-    def __init__(self, settings, adapter):
-        self._arm = adapter.arm.name if adapter else "source"
-
-    def generate(self, requests, decoding, report):
-        return [
-            Generated(
-                tuple(request.prompt.encode()),
-                tuple(self._respond(request, index) for index in request.indices),
-            )
-            for request in requests
-        ]
-
-    def _respond(self, request, index):
+    def _write(self, request, index):
         parts = (self._arm, request.problem_id, index)
         letter = request.prompt[-1] if share("passes", *parts) < 0.3 else "?"
-        text = letter + "!" * int(5 + 5 * share("length", *parts))
-        return Generation(text, tuple(text.encode()), "stop")
-
-    def describe(self):
-        return {"model": "planted"}
-
-    def close(self):
-        pass
+        return letter + "!" * int(5 + 5 * share("length", *parts))
 
 
 class FirstLetter:
@@ -72,18 +52,12 @@ class FirstLetter:
 
 def train(job):
     """Write an adapter whose weights differ from every other arm's."""
-    import numpy as np
-    from safetensors.numpy import save_file
-
-    job.output.mkdir(parents=True)
-    (job.output / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA"}))
-    weights = {f"q.lora_{x}.weight": np.full((2, 2), share(job.arm.name), "f") for x in "AB"}
-    save_file(weights, job.output / "adapter_model.safetensors")
+    write_adapter(job.output, share(job.arm.name))
     return {"seconds": 0.0}
 '''
 
 _PLUGIN = build_plugin(
-    _SOURCE,
+    ANSWERING + WRITE_ADAPTER + _SOURCE,
     samplers=['"planted", Planted, start_tokens=True'],
     verifiers=['"first_letter", FirstLetter'],
     trainers=['"planted", train', '"online", train'],
@@ -153,6 +127,11 @@ def read_rows(table: Path) -> list[dict[str, Any]]:
     """Read the rows of a table of a run."""
     rows: list[dict[str, Any]] = pq.read_table(table).to_pylist()
     return rows
+
+
+def read_selection(run: Path, condition: str, seed: int = 13) -> list[dict[str, Any]]:
+    """Read the training set of an arm."""
+    return read_rows(run / f"selections/{condition}-seed{seed}.parquet")
 
 
 def read_json(file: Path) -> dict[str, Any]:

@@ -8,6 +8,54 @@ from pathlib import Path
 
 from gapft_harness import api
 
+#: The base of the samplers of plugins: a subclass writes the text of a response.
+ANSWERING = '''
+
+class Answering:
+    """A sampler whose token ids are bytes."""
+
+    def __init__(self, settings, adapter):
+        self._args = settings.model_args
+        self._arm = adapter.arm.name if adapter else "source"
+
+    def generate(self, requests, decoding, report):
+        return [
+            Generated(
+                tuple(request.prompt.encode()),
+                tuple(self._respond(request, index) for index in request.indices),
+            )
+            for request in requests
+        ]
+
+    def _respond(self, request, index):
+        text = self._write(request, index)
+        return Generation(text, tuple(text.encode()), self._args.get("finish", "stop"))
+
+    def describe(self):
+        return {"model": "planted"}
+
+    def close(self):
+        pass
+
+
+'''
+
+#: A function for the trainers of plugins.
+WRITE_ADAPTER = '''
+import numpy as np
+from safetensors.numpy import save_file
+
+
+def write_adapter(folder, value):
+    """Write an adapter of one layer, whose weights have one value."""
+    folder.mkdir(parents=True)
+    (folder / "adapter_config.json").write_text('{"peft_type": "LORA"}')
+    weights = {f"q.lora_{x}.weight": np.full((2, 2), value, "f") for x in "AB"}
+    save_file(weights, folder / "adapter_model.safetensors")
+
+
+'''
+
 
 def build_plugin(source: str, **registrations: Sequence[str]) -> str:
     """Return a plugin's source: its imports, its components, and a hook for each kind.

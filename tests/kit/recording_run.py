@@ -15,22 +15,21 @@ from gapft_harness.run_directory.directory import SPLITS, RunDirectory, Split
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.pipeline import run_stages
 from tests.kit.letters import CONTAINS_SOURCE, write_letters, write_problems
-from tests.kit.plugins import build_plugin
+from tests.kit.plugins import ANSWERING, build_plugin
 
 #: The sampler writes its settings and every call to model.args.log. The last letter of a prompt
 #: is the right answer. Greedy responses and sample 2 are wrong, other samples are right and end
-#: with 5, 3 or 4 exclamation marks. With model.args.alike every response is the same wrong one;
-#: model.args.finish is their finish reason.
-#: The file ``weights`` beside the log, if it exists, has the hash of the model's weights.
+#: with 5, 3 or 4 exclamation marks; model.args.finish is their finish reason. The file ``weights``
+#: beside the log, if it exists, has the hash of the model's weights.
 _SOURCE = '''
 import dataclasses
 import json
 import pathlib
 
 
-class Recording:
+class Recording(Answering):
     def __init__(self, settings, adapter):
-        self._args = settings.model_args
+        super().__init__(settings, adapter)
         self._log({"settings": dataclasses.asdict(settings)})
 
     def _log(self, record):
@@ -39,27 +38,18 @@ class Recording:
 
     def generate(self, requests, decoding, report):
         for request in requests:
+            decodings = [
+                dataclasses.asdict(decoding.for_index(index)) for index in request.indices
+            ]
             self._log(
-                {
-                    "id": request.problem_id,
-                    "indices": request.indices,
-                    "decodings": [
-                        dataclasses.asdict(decoding.for_index(index)) for index in request.indices
-                    ],
-                }
+                {"id": request.problem_id, "indices": request.indices, "decodings": decodings}
             )
-        return [
-            Generated(
-                tuple(request.prompt.encode()),
-                tuple(self._response(request.prompt, index) for index in request.indices),
-            )
-            for request in requests
-        ]
+        return super().generate(requests, decoding, report)
 
-    def _response(self, prompt, index):
-        right = index not in (-1, 2) and not self._args.get("alike")
-        text = "?" if not right else "so it is " + prompt[-1] + "!" * (5, 3, 1, 4)[index % 4]
-        return Generation(text, tuple(text.encode()), self._args.get("finish", "stop"))
+    def _write(self, request, index):
+        if index in (-1, 2):
+            return "?"
+        return "so it is " + request.prompt[-1] + "!" * (5, 3, 1, 4)[index % 4]
 
     def describe(self):
         weights = pathlib.Path(self._args["log"]).with_name("weights")
@@ -67,9 +57,6 @@ class Recording:
             "model": "recording",
             "weights_sha256": weights.read_text() if weights.exists() else None,
         }
-
-    def close(self):
-        pass
 
 
 class Nothing:
@@ -80,7 +67,7 @@ class Nothing:
 '''
 
 _PLUGIN = build_plugin(
-    _SOURCE + CONTAINS_SOURCE,
+    ANSWERING + _SOURCE + CONTAINS_SOURCE,
     samplers=['"recording", Recording, start_tokens=True, operational=["log"]'],
     verifiers=['"contains", Contains', '"nothing", Nothing'],
     response_rules=['"last", lambda passing: max(passing, key=lambda response: response.index)'],
@@ -111,7 +98,7 @@ IN_PROCESS_PLUGIN = build_plugin(
 
 @dataclass(frozen=True)
 class LettersTask:
-    """A folder with the task, its data and the plugin."""
+    """A folder with the task, its data and the plugin; a test may add more plugin files."""
 
     folder: Path
 
@@ -158,7 +145,7 @@ class LettersTask:
     @property
     def plugins(self) -> list[str]:
         """The plugin files, as for ``--plugin``."""
-        return [str(self.folder / "plugin.py")]
+        return [str(path) for path in sorted(self.folder.glob("*.py"))]
 
     def log(self, name: str) -> list[dict[str, Any]]:
         """Return the sampler's records of a run."""

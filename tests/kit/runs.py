@@ -8,8 +8,9 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from filelock import FileLock
@@ -142,22 +143,34 @@ class BaseRun:
         return gapft("run", self.path, *_list_plugins(self.folder), *arguments, cwd=self.folder)
 
 
+#: What the fixture ``run_at`` is.
+RunAt = Callable[..., BaseRun]
+
+
+def make_once(folder: Path, make: Callable[[Path], object]) -> Path:
+    """Make a folder's content if no worker of this session has made it; return the folder.
+
+    Args:
+        folder: below the folder that all workers share; a name of its own for each content.
+        make: writes the content into the empty folder.
+    """
+    finished = folder.with_suffix(".finished")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.with_suffix(".lock")):
+        if not finished.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            make(folder)
+            finished.touch()
+    return folder
+
+
 def make_base_run(root: Path, base: str) -> Path:
     """Make a base run and its snapshots below ``root`` if they are not there; return its folder.
 
     Processes of one session may call this at the same time.
     """
-    folder = root / "base" / base
-    folder.parent.mkdir(exist_ok=True)
-    finished = folder / "finished"
-    with FileLock(folder.with_suffix(".lock")):
-        if not finished.exists():
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            _make_snapshots(folder, base)
-            finished.write_text(hash_files(folder))
-            _set_writable(folder, False)
-    return folder
+    return make_once(root / "base" / base, partial(_make_snapshots, base=base))
 
 
 def copy_snapshot(folder: Path, snapshot: str, target: Path) -> BaseRun:
@@ -210,6 +223,8 @@ def _make_snapshots(folder: Path, base: str) -> None:
         command = [work / "run"]
         shutil.copytree(work, folder / snapshot)
     shutil.rmtree(work)
+    (folder / "finished").write_text(hash_files(folder))
+    _set_writable(folder, False)
 
 
 def _write_responses(table: Path, stem: Path) -> Path:

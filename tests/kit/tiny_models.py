@@ -23,23 +23,18 @@ def write_byte_llama(
     context: int = 4096,
     chat_template: str | None = None,
     add_bos: bool = False,
-    vocabulary: int | None = None,
-    inner: int | None = None,
-    spread: float = 0.25,
 ) -> Path:
     """Write a random Llama with a byte-level tokenizer, and return its folder.
 
-    Ids 0, 1, 2 are padding, start and end; each byte is one token, 259 in all, and a larger
-    ``vocabulary`` is filled with unused words. Weights vary enough that greedy decodes of different
-    prompts differ. With ``add_bos`` the tokenizer puts the start token before every text, as
-    Llama's do.
+    Ids 0, 1, 2 are padding, start and end; each byte is one token, 259 in all. Weights vary enough
+    that greedy decodes of different prompts differ. With ``add_bos`` the tokenizer puts the start
+    token before every text, as Llama's do.
     """
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
     words = [PAD, BOS, EOS, *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    words += [f"<t{number}>" for number in range(len(words), vocabulary or 0)]
     tokenizer = Tokenizer(models.BPE({word: i for i, word in enumerate(words)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -64,12 +59,12 @@ def write_byte_llama(
             LlamaConfig(
                 vocab_size=len(words),
                 hidden_size=hidden,
-                intermediate_size=inner or 2 * hidden,
+                intermediate_size=2 * hidden,
                 num_hidden_layers=layers,
                 num_attention_heads=heads,
                 num_key_value_heads=max(1, heads // 2),
                 max_position_embeddings=context,
-                initializer_range=spread,
+                initializer_range=0.25,
                 pad_token_id=0,
                 bos_token_id=1,
                 eos_token_id=2,

@@ -18,7 +18,7 @@ import pytest
 from gapft_harness.hooks.registration import KINDS, find_hook
 from tests.kit.command import call
 from tests.kit.planted_run import PlantedTask, write_planted_task
-from tests.kit.plugins import build_plugin
+from tests.kit.plugins import WRITE_ADAPTER, build_plugin
 from tests.kit.recording_run import IN_PROCESS_PLUGIN
 
 
@@ -45,9 +45,13 @@ def build_class(method: str, *others: str, base: str = "") -> str:
     return head + "".join(f"    def {other}\n" for other in others)
 
 
+#: Bodies that fail, or try to end the process.
+RAISING = ("1 / 0", "raise SystemExit(0)")
+
+
 def return_each(*values: str) -> tuple[str, ...]:
     """Return bodies that return each value, or fail or exit before they do."""
-    return (*(f"return {value}" for value in values), "1 / 0", "raise SystemExit(0)")
+    return (*(f"return {value}" for value in values), *RAISING)
 
 
 SAMPLER = (
@@ -61,21 +65,6 @@ PART = (
     "    def {}:\n        BODY\n\n\n"
 )
 WITH_PART = f"class made(Experiment):\n{EXPERIMENT}    def part(self):\n        return Its()\n"
-
-#: A trainer that returns wrong facts has nevertheless written an adapter.
-WRITE_ADAPTER = """
-import numpy as np
-from safetensors.numpy import save_file
-
-
-def write_adapter(job):
-    job.output.mkdir(parents=True)
-    (job.output / "adapter_config.json").write_text('{"peft_type": "LORA"}')
-    weights = {f"q.lora_{x}.weight": np.ones((2, 2), "f") for x in "AB"}
-    save_file(weights, job.output / "adapter_model.safetensors")
-
-
-"""
 
 COMPONENTS = {
     "verifier": Component(
@@ -143,13 +132,15 @@ COMPONENTS = {
             "[__import__('dataclasses').replace(e, problem_id='x') for e in pool.recovered[:n]]",
         ),
     ),
+    # it returns wrong facts, and has written an adapter nevertheless
     "trainer": Component(
-        f"{WRITE_ADAPTER}def made(job):\n    write_adapter(job)\n    BODY\n",
+        f"{WRITE_ADAPTER}def made(job):\n    write_adapter(job.output, 1)\n    BODY\n",
         "training.trainer=mine",
         return_each("None", "[1]", "{'loss': float('nan')}", "{'model': object()}"),
     ),
     "trainer of several arms": Component(
-        f"{WRITE_ADAPTER}def together(jobs):\n    for job in jobs:\n        write_adapter(job)\n"
+        WRITE_ADAPTER
+        + "def together(jobs):\n    for job in jobs:\n        write_adapter(job.output, 1)\n"
         "    BODY\n\n\ndef made(job):\n    return {}\n\n\nmade.together = together\n",
         "training.trainer=mine",
         return_each("iter([])", "iter([{}] * (len(jobs) + 1))", "iter([None] * len(jobs))"),
@@ -164,7 +155,7 @@ COMPONENTS = {
     "experiment": Component(
         build_class("__init__(self)", base="(Experiment)") + EXPERIMENT,
         "experiments={mine: {}}",
-        ("1 / 0", "raise SystemExit(0)"),
+        RAISING,
     ),
     "experiment of another class": Component(
         "class made:\n" + EXPERIMENT, "experiments={mine: {}}", ("",)
@@ -202,7 +193,7 @@ COMPONENTS = {
     "log reader": Component(
         "def made(path):\n    BODY\n",
         "",
-        ("1 / 0", "raise SystemExit(0)", "yield {'doc': 1}", "yield 3"),
+        (*RAISING, "yield {'doc': 1}", "yield 3"),
         '"mine", made, recognises=lambda path: path.suffix == ".mine"',
     ),
 }
@@ -275,7 +266,7 @@ def test_broken_component_is_named(
         assert culprit in line
 
 
-@pytest.mark.parametrize("body", ["1 / 0", "raise SystemExit(0)"])
+@pytest.mark.parametrize("body", RAISING)
 def test_exception_has_its_traceback(
     body: str, use_component: Callable[..., CompletedProcess[str]], tmp_path: Path
 ) -> None:

@@ -27,8 +27,7 @@ from tests.kit.changing_run import (
     read_outputs,
     write_changing_run,
 )
-from tests.kit.command import ROOT
-from tests.kit.dry_runs import parse_section
+from tests.kit.command import ROOT, parse_section
 from tests.kit.report_tables import read_results
 
 ARMS = ("gapft-seed13", "uniform-seed13", "own-seed13")
@@ -71,7 +70,6 @@ class Change:
         edit: edits the run's files, if the change is not a setting.
         reason: what the run's output names; empty if nothing is to be named.
         alike: other settings of which a dry run must foretell the same work.
-        is_quick: whether ``make test`` makes it too.
     """
 
     name: str
@@ -81,7 +79,6 @@ class Change:
     edit: Callable[[Path], object] = lambda folder: None
     reason: str = ""
     alike: tuple[str, ...] = ()
-    is_quick: bool = False
 
 
 def set_key(
@@ -90,18 +87,15 @@ def set_key(
     *more: str,
     before: tuple[str, ...] = (),
     alike: tuple[str, ...] = (),
-    is_quick: bool = False,
 ) -> Change:
     """Describe a changed setting; the run's output names its key if it causes work."""
     key = setting.partition("=")[0]
     reason = ".".join(key.split(".")[:2]) if work else ""
     settings = (*before, setting, *more)
-    return Change(key, work, settings, before, reason=reason, alike=alike, is_quick=is_quick)
+    return Change(key, work, settings, before, reason=reason, alike=alike)
 
 
-def edit_file(
-    file: str, old: str, new: str, work: frozenset[str], is_quick: bool = False
-) -> Change:
+def edit_file(file: str, old: str, new: str, work: frozenset[str]) -> Change:
     """Describe an edit of a file; an empty ``old`` appends ``new``."""
 
     def edit(folder: Path) -> None:
@@ -110,8 +104,7 @@ def edit_file(
         changed_text = text.replace(old, new) if old else text + new
         (folder / file).write_text(changed_text)
 
-    what = f"{file}: {new.strip()[:20]}"
-    return Change(what, work, edit=edit, is_quick=is_quick)
+    return Change(f"{file}: {new.strip()[:20]}", work, edit=edit)
 
 
 def flip_last_bit(folder: Path, file: str) -> None:
@@ -147,7 +140,7 @@ GENERATIONS = SEARCH | audit(*ARMS)
 
 CHANGES = [
     # data and task
-    set_key("data.pool_limit=30", generate(DECODES[0], SAMPLES[0]) | train(*ARMS), is_quick=True),
+    set_key("data.pool_limit=30", generate(DECODES[0], SAMPLES[0]) | train(*ARMS)),
     set_key("data.audit_limit=20", audit(*ARMS)),
     set_key("data.deduplicate=true", generate(DECODES[0], SAMPLES[0])),
     Change(
@@ -160,7 +153,7 @@ CHANGES = [
         JUDGEMENTS | train(*ARMS),
     ),
     # model
-    set_key("model.backend=again", GENERATIONS, alike=("search.chunk=10",), is_quick=True),
+    set_key("model.backend=again", GENERATIONS, alike=("search.chunk=10",)),
     Change(
         "model weights", EVERYTHING, edit=partial(flip_last_bit, file="model/model.safetensors")
     ),
@@ -170,11 +163,10 @@ CHANGES = [
         "verifier.name=lenient",
         JUDGEMENTS | train(*ARMS),
         alike=("verifier.params.word='!!!!'",),
-        is_quick=True,
     ),
     edit_file("words.txt", "", "!!!!", JUDGEMENTS | train(*ARMS)),
     # search
-    set_key("search.k=8", generate(*SAMPLES) | train(*ARMS), is_quick=True),
+    set_key("search.k=8", generate(*SAMPLES) | train(*ARMS)),
     set_key(
         "search.temperature=0.5",
         generate(*SAMPLES) | train(*ARMS),
@@ -203,7 +195,6 @@ CHANGES = [
         "evidence.keep=first",
         train(*ARMS),
         alike=("budget.n=5", "budget.replay=2", "budget.selection_seed=5"),
-        is_quick=True,
     ),
     set_key("evidence.context=problem", train(*ARMS), before=("episode.attempts=2",)),
     set_key("seeds=[13,21]", train(*(arm.replace("13", "21") for arm in ARMS))),
@@ -211,18 +202,16 @@ CHANGES = [
         "a new condition",
         train("more-seed13"),
         ("conditions={gapft: {}, uniform: {}, own: {}, more: {selector: gapft, n: 4}}",),
-        is_quick=True,
     ),
     # what steps read besides settings
     edit_file("sampler/sampler.py", "", "# a comment\n", GENERATIONS),
-    edit_file("verifier/verifier.py", "", "# a comment\n", JUDGEMENTS, is_quick=True),
+    edit_file("verifier/verifier.py", "", "# a comment\n", JUDGEMENTS),
     edit_file("trainer/trainer.py", "", "# a comment\n", frozenset(f"train {arm}" for arm in ARMS)),
     edit_file(
         "selector/selector.py",
         "pool.verified",
         "pool.recovered",
         train("own-seed13"),
-        is_quick=True,
     ),
     edit_file("rule/rule.py", "max(", "min(", train(*ARMS)),
 ]
@@ -244,7 +233,6 @@ CHANGES.append(
         NEUTRAL,
         edit=edit_without_effect,
         alike=("data.keep_shared=true",),
-        is_quick=True,
     )
 )
 
@@ -298,9 +286,14 @@ NEUTRAL_EXPERIMENTS = (
     "experiments.scaling.level=0.06",
 )  # fmt: skip
 
-#: ``make test`` has one row for each kind of step, ``make test-all`` has all.
+#: ``make test`` has these rows, one for each kind of step; ``make test-all`` has all.
+QUICK = {
+    "data.pool_limit", "model.backend", "verifier.name", "search.k", "evidence.keep",
+    "a new condition", "verifier/verifier.py: # a comment", "selector/selector.py: pool.recovered",
+    "neutral settings",
+}  # fmt: skip
 ROWS = [
-    pytest.param(change, id=change.name, marks=[] if change.is_quick else pytest.mark.thorough)
+    pytest.param(change, id=change.name, marks=[] if change.name in QUICK else pytest.mark.thorough)
     for change in CHANGES
 ]
 
@@ -348,14 +341,6 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> ChangingRun:
 def run(plain: ChangingRun, tmp_path_factory: pytest.TempPathFactory) -> ChangingRun:
     """A copy of the run, always in the same place."""
     return copy_changing_run(plain, tmp_path_factory.getbasetemp() / "changing")
-
-
-def make_change(run: ChangingRun, change: Change) -> None:
-    """Make the earlier settings' run, if there are any, then edit the files."""
-    if change.before:
-        run.run("out", *change.before)
-        run.take_work()
-    change.edit(run.folder)
 
 
 def restore_files(run: ChangingRun, plain: ChangingRun) -> None:
@@ -413,7 +398,10 @@ def test_change_makes_what_depends_on_it(
     run: ChangingRun, plain: ChangingRun, change: Change
 ) -> None:
     before = read_outputs(run.folder / "out")
-    make_change(run, change)
+    if change.before:
+        run.run("out", *change.before)
+        run.take_work()
+    change.edit(run.folder)
     dry_run = run.run("out", *change.settings, stages=(), options=("--dry-run",))
     for setting in change.alike:
         other = run.run("out", setting, stages=(), options=("--dry-run",))

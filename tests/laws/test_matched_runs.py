@@ -25,6 +25,7 @@ from tests.kit.planted_run import (
     PlantedTask,
     read_json,
     read_rows,
+    read_selection,
     write_planted_task,
 )
 from tests.kit.report_tables import find_row
@@ -51,9 +52,10 @@ MORE = {
 GROUPS: list[dict[str, dict[str, Any]]] = [
     {name: {} for name in ("gapft", "uniform", "replay", "concentrated", "unverified", "wrong")},
     {
-        "once": {"selector": "uniform", "n": 12},
+        # names that look like a run's paths
+        "a-seed1": {"selector": "uniform", "n": 12},
         # its own K is the run's
-        "again": {"selector": "uniform_with_replacement", "n": 12, "k": K},
+        "x.y": {"selector": "uniform_with_replacement", "n": 12, "k": K},
     },
     {"fast": {"selector": "gapft", "training": {"learning_rate": 0.001}}},
     {"two_samples": {"selector": "gapft", "k": 2}},
@@ -90,10 +92,6 @@ def selected(task: PlantedTask) -> Path:
     run = task.run("selected", *stages, budget=BUDGET, conditions={**conditions, **MORE})
     assert task.verify("selected")
     return run
-
-
-def read_selection(run: Path, name: str, seed: int) -> list[dict[str, Any]]:
-    return read_rows(run / f"selections/{name}-seed{seed}.parquet")
 
 
 def list_responses(rows: list[dict[str, Any]]) -> list[Any]:

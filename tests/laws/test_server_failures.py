@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import json
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -25,8 +26,49 @@ from gapft_harness.core.errors import GapftError
 from gapft_harness.hooks.manager import load_plugins
 from tests import toy_server
 from tests.asking import generate_all, make_request
-from tests.kit.virtual_clock import VirtualClock, use_virtual_clock
 from tests.toy_server import Fault, ToyServer, fail_with_status
+
+_monotonic, _sleep = time.monotonic, time.sleep
+
+
+class VirtualClock:
+    """Time that also passes when all requests that can be under way wait.
+
+    Attributes:
+        requests: the number of these requests.
+    """
+
+    def __init__(self) -> None:
+        self.requests = 1
+        self._skipped = 0.0
+        self._ends: list[float] = []
+        self._lock = threading.RLock()
+
+    def read(self) -> float:
+        """Return the time in seconds, as ``time.monotonic`` does."""
+        return _monotonic() + self._skipped
+
+    def wait_for_request(self, seconds: float) -> None:
+        """Return when a request waits, or after some seconds of real time."""
+        end = _monotonic() + seconds
+        while not self._ends and _monotonic() < end:
+            _sleep(0.002)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, as ``time.sleep`` does."""
+        end = self.read() + seconds
+        self._ends.append(end)
+        while not self._is_reached(end):
+            _sleep(0.002)
+        self._ends.remove(end)
+
+    def _is_reached(self, end: float) -> bool:
+        """Return whether a wait has ended; skip to its end if all requests wait longer."""
+        with self._lock:
+            if len(self._ends) >= self.requests and end == min(self._ends):
+                self._skipped += max(0.0, end - self.read())
+            return self.read() >= end
+
 
 SAMPLED = Decoding(do_sample=True, max_gen_toks=20, temperature=0.9)
 REQUESTS = [make_request(f"p{i}", f"prompt {i}", (0, 1)) for i in range(3)]
@@ -43,9 +85,12 @@ def server() -> Iterator[ToyServer]:
 
 
 @pytest.fixture
-def clock() -> Iterator[VirtualClock]:
-    with use_virtual_clock() as virtual:
-        yield virtual
+def clock(monkeypatch: pytest.MonkeyPatch) -> VirtualClock:
+    """Replace the clock of this process."""
+    virtual = VirtualClock()
+    monkeypatch.setattr(time, "monotonic", virtual.read)
+    monkeypatch.setattr(time, "sleep", virtual.sleep)
+    return virtual
 
 
 def open_sampler(server: ToyServer, **args: Any) -> Sampler:

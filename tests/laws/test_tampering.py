@@ -8,16 +8,14 @@ from __future__ import annotations
 import contextlib
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.kit.records import RECORDS, read_records
-from tests.kit.runs import BASES, BaseRun
+from tests.kit.runs import BASES, BaseRun, RunAt
 from tests.kit.tampering import FILE_DAMAGES, Damage, tamper
-
-RunAt = Callable[..., BaseRun]
 
 MACHINE = (
     r"(pretrained|tokenizer|revision|parameters|device|batch_size|versions|prompt_cache|threads)"

@@ -1,4 +1,4 @@
-"""Halves of the allocation comparison; ``tests/test_exposed.py`` has its table."""
+"""Halves of the allocation comparison; ``tests/test_controls.py`` has its table."""
 
 from __future__ import annotations
 

@@ -17,14 +17,8 @@ from gapft_harness.stages.verify.run import verify
 from gapft_harness.version import __version__
 from tests.kit.command import call
 from tests.kit.records import change_records, change_run, read_records, record_again
-from tests.kit.runs import BaseRun
-from tests.kit.tampering import (
-    change_facts,
-    change_json,
-    forge_record_key,
-    read_rows,
-    write_rows,
-)
+from tests.kit.runs import BaseRun, RunAt
+from tests.kit.tampering import change_facts, forge_record_key, read_rows, write_rows
 
 ARM, OTHER_ARM = "gapft-seed13", "uniform-seed13"
 DECISIONS = f"decisions/{ARM}.parquet"
@@ -37,7 +31,7 @@ Contains.answer = lambda self, text: text[:1] or None
 
 
 @pytest.fixture
-def run(run_at: Callable[..., BaseRun]) -> BaseRun:
+def run(run_at: RunAt) -> BaseRun:
     return run_at("reported")
 
 
@@ -105,7 +99,7 @@ def test_failing_verifier_is_user_error(run: BaseRun, tmp_path: Path) -> None:
     assert any("no data here" in line for line in differences)
 
 
-def test_lists_missing_parts_of_unfinished_run(run_at: Callable[..., BaseRun]) -> None:
+def test_lists_missing_parts_of_unfinished_run(run_at: RunAt) -> None:
     run = run_at("selected")
     report = verify(run.path, run.plugins)
     assert report.differences == []
@@ -178,21 +172,10 @@ def test_weights_changed_everywhere_contradict_decisions(run: BaseRun) -> None:
         assert any(f"run.json, decisions/{arm}.parquet: inputs.adapter" in line for line in lines)
 
 
-def test_unfinished_search_is_not_recorded(run_at: Callable[..., BaseRun]) -> None:
+def test_unfinished_search_is_not_recorded(run_at: RunAt) -> None:
     """A table exists before its split is recorded, and stays if the command is killed."""
     run = run_at("searched")
     change_run(run.path, lambda content: content.update(outputs={}))
     report = verify(run.path, run.plugins)
     assert any(line.startswith("pool/problems.parquet: ") for line in report.differences)
     assert "the pool is not searched" in report.missing
-
-
-@pytest.mark.parametrize("key", ["r", "lora_alpha", "use_rslora", "target_modules"])
-def test_edited_adapter_config_is_named(run: BaseRun, key: str) -> None:
-    """The arm's decisions were made with another one."""
-    path = run.path / f"adapters/{ARM}/adapter_config.json"
-    change_json(path, lambda config: config.update({key: ["x"] if "modules" in key else 7}))
-    record_again(run.path, f"adapters/{ARM}")
-    lines = run.find_differences()
-    assert any(f"run.json, decisions/{ARM}.parquet: inputs.adapter" in line for line in lines)
-    assert any(line.startswith(f"adapters/{ARM}/adapter_config.json: {key}") for line in lines)

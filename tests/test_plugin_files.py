@@ -1,4 +1,4 @@
-"""A plugin's hash covers its package, or its file with all Python code beside it."""
+"""Files of plugins: what their hash covers, and files of one name."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import pytest
 
 from gapft_harness.core.files import sha256
 from gapft_harness.hooks.loading import hash_code
+from gapft_harness.hooks.manager import load_plugins
+from tests.kit.plugins import write_plugin
 
 #: Changes of files around a plugin's file, and whether they may change its results.
 CHANGES = {
@@ -74,3 +76,22 @@ def load_module(file: Path) -> ModuleType:
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_same_named_files_are_separate_plugins(tmp_path: Path) -> None:
+    files = []
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        source = f"\n\nclass Pick:\n    word = '{name}'\n\n    def __call__(self, pool, n, rng):\n"
+        source += "        return Pick.word\n"
+        file = tmp_path / name / "mine.py"
+        files.append(write_plugin(file, source, selectors=[f"'{name}', Pick()"]))
+    plugins = load_plugins(files)
+    entries = [plugins.get("selector", name) for name in ("one", "other")]
+    assert [entry.value(None, 1, None) for entry in entries] == ["one", "other"]
+    assert [entry.plugin for entry in entries] == files
+    modules = [type(entry.value).__module__ for entry in entries]
+    assert [sys.modules[m].__file__ for m in modules] == files
+    assert len({entry.code_hash for entry in entries}) == 2
+    alone = load_plugins(files[:1]).get("selector", "one")
+    assert (alone.code_hash, type(alone.value).__module__) == (entries[0].code_hash, modules[0])
