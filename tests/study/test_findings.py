@@ -14,14 +14,37 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.report.findings.computation import compute_findings
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.study.cells import Cell
 from gapft_harness.study.findings import StudyFindings, compute_study
 from gapft_harness.study.protocol import select_audit_protocol, select_task_protocol
 from gapft_harness.study.recipe import StudyRecipe
-from tests.report.planted import CONDITIONS
-from tests.study.planted_cells import build_cell
+from tests.report import planted
+
+
+def build_cell(number: int, sizes: tuple[int, int, int] = (30, 20, 18)) -> ReportInputs:
+    """Build planted inputs; each number gives different trained models on the same audit."""
+    base = planted.build_inputs(sizes=sizes, k=4)
+    arms = [
+        planted.build_arm(
+            base.audit,
+            trained.arm.condition,
+            trained.arm.seed,
+            tuple(rate * (0.8 + 0.15 * number) for rate in planted.FLOWS[trained.arm.condition]),
+        )
+        for trained in base.arms
+    ]
+    content = {
+        "name": "planted",
+        "data": {"task": "planted"},
+        "model": {"args": {"pretrained": "planted"}},
+        "search": {"k": 4},
+        "statistics": {"replicates": 200},
+    }
+    recipe = check_recipe(content, "planted").model_dump(mode="json")
+    return replace(base, arms=tuple(arms), recipe=recipe)
 
 
 def build_planted_cell(name: str, inputs: ReportInputs) -> Cell:
@@ -76,7 +99,7 @@ def test_mean_equals_recomputed_cell_differences(
         ]
         assert mean.value == sum(differences) / 3
         assert mean.low <= float(mean.value) <= mean.high
-    first = [("gapft", other) for other in (*CONDITIONS[1:], "source")]
+    first = [("gapft", other) for other in (*planted.CONDITIONS[1:], "source")]
     assert list(findings.means)[:4] == first
     assert [b for a, b in findings.means if findings.is_matched(a, b)] == ["uniform", "replay"]
 
