@@ -35,20 +35,18 @@ PROBLEMS, PART = 64, 16
 #: sorting takes most of lm-eval's time.
 GOAL, LARGE, GOAL_OF_LARGE = 2.5, 100_000, 4.0
 
-#: Two worked examples as turns.
-SHOTS = (
-    (
-        "A shop has 12 red pens and 7 blue pens. It sells 5 pens in the morning and 3 pens in the "
-        "afternoon. How many pens are left in the shop at the end of the day?",
-        "The shop has 12 + 7 = 19 pens. It sells 5 + 3 = 8 pens. So 19 - 8 = 11 pens are left.\n"
-        "The answer is \\boxed{11}.",
-    ),
-    (
-        "Tom reads 14 pages on each of the first three days of the week and 20 pages on the "
-        "fourth day. How many pages does he read in these four days?",
-        "On the first three days he reads 3 * 14 = 42 pages. With the fourth day that is "
-        "42 + 20 = 62 pages.\nThe answer is \\boxed{62}.",
-    ),
+#: A worked example as turns, which every prompt has twice.
+SHOT = (
+    {
+        "role": "user",
+        "content": "A shop has 12 red pens and 7 blue pens. It sells 5 pens in the morning and 3 "
+        "pens in the afternoon. How many pens are left in the shop at the end of the day?",
+    },
+    {
+        "role": "assistant",
+        "content": "The shop has 12 + 7 = 19 pens. It sells 5 + 3 = 8 pens. So 19 - 8 = 11 pens "
+        "are left.\nThe answer is \\boxed{11}.",
+    },
 )
 
 
@@ -106,8 +104,7 @@ class Pair:
         return Figure(f"{self.name}: search / lm-eval's hf", ratio, limit, detail=detail)
 
     def generate(self, problems: Sequence[Problem], phases: list[DecodePhase]) -> None:
-        chunk = min(200, len(problems))
-        generate_missing(next(self._stores), problems, phases, self.sampler, chunk=chunk)
+        generate_missing(next(self._stores), problems, phases, self.sampler, chunk=200)
 
     def generate_with_lm_eval(
         self, problems: Sequence[Problem], greedy: Decoding, sampled: Decoding
@@ -133,19 +130,10 @@ class Pair:
 def build_word_problems(lm: Any) -> list[Problem]:
     """Build arithmetic word problems after two examples, as turns of the model's chat."""
     draw = random.Random(0)
-    shots = [
-        {"role": role, "content": text}
-        for shot in SHOTS
-        for role, text in zip(("user", "assistant"), shot, strict=True)
-    ]
     problems = []
     for number in range(PROBLEMS):
         a, b = draw.randrange(5, 99), draw.randrange(3, 60)
-        where = draw.choice(("", " in a basket on the long table near the old kitchen door"))
-        question = (
-            f"{draw.choice(('Ann', 'Ben', 'Carl', 'Dora'))} has {a} apples{where} and buys {b} "
-            f"more on {draw.choice(('Monday', 'Tuesday'))}. How many apples are there now?"
-        )
-        prompt = lm.apply_chat_template([*shots, {"role": "user", "content": question}])
+        question = f"Ann has {a} apples and buys {b} more. How many apples are there now?"
+        prompt = lm.apply_chat_template([*SHOT, *SHOT, {"role": "user", "content": question}])
         problems.append(Problem(f"p{number}", prompt, str(a + b)))
     return problems

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -43,12 +44,11 @@ def measure(folder: Path) -> list[Figure]:
     return [figure for tier in TIERS for figure in measure_tier(tier, folder)]
 
 
-def measure_tier(tier: str, folder: Path) -> list[Figure]:
+def measure_tier(tier: str, folder: Path) -> Iterator[Figure]:
     """Measure programs that read stdin, and functions with 20 calls.
 
     The sandbox runs each call in its own process, plain execution all calls in one.
     """
-    stdin_tests = [Test(_GIVEN, _EXPECTED)]
     calls = [[list(range(i, i + 200)), 7 + i] for i in range(20)]
     space: dict[str, type] = {}
     exec(_FUNCTION, space)
@@ -58,41 +58,35 @@ def measure_tier(tier: str, folder: Path) -> list[Figure]:
         for call, value in zip(calls, expected, strict=True)
     ]
     job = json.dumps({"source": _FUNCTION, "calls": calls, "expected": expected})
+    sums = Program(_SUM), [Test(_GIVEN, _EXPECTED)]
+    function = Program(_FUNCTION, "function", "f"), function_tests
     with Sandbox(tier=tier, workers=WORKERS, limits=_LIMITS) as sandbox:
-        pairs = [
-            ("stdin, a fork a test", Program(_SUM), stdin_tests, _SUM, _GIVEN, 240, 1 / 2.5),
-            ("20 calls", Program(_FUNCTION, "function", "f"), function_tests, _RUNNER, job, 20, 4),
-        ]
-        return [compare(sandbox, folder, *pair) for pair in pairs]
+        ratio, detail = compare(sandbox, 240 * [sums], folder, _SUM, _GIVEN)
+        yield Figure(f"{tier}: stdin, a fork a test, time / plain", ratio, 1 / 2.5, detail=detail)
+        ratio, detail = compare(sandbox, 20 * [function], folder, _RUNNER, job)
+        yield Figure(f"{tier}: 20 calls, time / plain", ratio, 4, detail=detail)
 
 
 def compare(
     sandbox: Sandbox,
+    items: list[tuple[Program, list[Test]]],
     folder: Path,
-    name: str,
-    program: Program,
-    tests: list[Test],
     plain_source: str,
     plain_input: str,
-    count: int,
-    limit: float,
-) -> Figure:
-    """Compare a program in the sandbox with plain child processes, one for each program."""
-    path = folder / "program.py"
-    path.write_text(plain_source)
+) -> tuple[float, str]:
+    """Compare programs in the sandbox with plain child processes, one for each program."""
+    (folder / "program.py").write_text(plain_source)
+    command = [sys.executable, "-I", "-S", str(folder / "program.py")]
+
+    def run_program(_: object) -> bytes:
+        return subprocess.run(command, input=plain_input.encode(), capture_output=True).stdout
 
     def judge() -> None:
-        results = sandbox.judge([(program, tests)] * count)
-        assert {result.verdict for result in results} == {"accepted"}
+        assert {result.verdict for result in sandbox.judge(items)} == {"accepted"}
 
     def run_plainly() -> None:
-        def run_program(_: int) -> bytes:
-            command = [sys.executable, "-I", "-S", str(path)]
-            return subprocess.run(command, input=plain_input.encode(), capture_output=True).stdout
-
         with ThreadPoolExecutor(WORKERS) as pool:
-            assert set(pool.map(run_program, range(count))) <= {_EXPECTED.encode(), b"True\n"}
+            assert set(pool.map(run_program, items)) <= {_EXPECTED.encode(), b"True\n"}
 
     ratio, own_s, plain_s = time_in_turn(judge, run_plainly, ROUNDS)
-    detail = f"{count / own_s:.0f} a second against {count / plain_s:.0f}; {1 / ratio:.2f} times"
-    return Figure(f"{sandbox.tier}: {name}, time / plain", ratio, limit, detail=detail)
+    return ratio, f"{len(items) / own_s:.0f} a second against {len(items) / plain_s:.0f}"
