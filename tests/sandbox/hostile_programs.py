@@ -65,15 +65,6 @@ def build_ending(name: str, body: str, *verdicts: str, function: str | None = No
 HOSTILE = [
     # processes
     build_ending("fork bomb", "while True: os.fork()", "runtime_error"),
-    build_ending(
-        "fork bomb that goes on",
-        """
-        while True:
-            try: os.fork()
-            except OSError: pass
-        """,
-        "time_limit",
-    ),
     build_refused(
         "fork, every door to it",
         """
@@ -175,7 +166,6 @@ HOSTILE = [
         attempt(lambda: open("/dev/shm/x", "w"))
         """,
     ),
-    build_ending("huge int", "print(len(str(1 << (1 << 33))))", "memory_limit", "time_limit"),
     build_ending("huge power", "x = 7 ** (7 ** 9)", "time_limit", "memory_limit"),
     build_ending(
         "deep recursion without end",
@@ -205,15 +195,6 @@ HOSTILE = [
         "inode filling", "for i in range(1 << 20): open(f'/tmp/{i}', 'w').close()", "runtime_error"
     ),
     build_ending("stdout flood", "while True: print('x' * 4096)", "output_limit"),
-    build_ending(
-        "stdout flood, swallowing",
-        """
-        while True:
-            try: os.write(1, b'x' * 65536)
-            except OSError: pass
-        """,
-        "output_limit",
-    ),
     build_ending("stderr flood", "while True: sys.stderr.write('x' * 4096)", "output_limit"),
     build_ending("sparse output", "os.ftruncate(1, 1 << 40)", "runtime_error"),
     build_ending(
@@ -221,7 +202,6 @@ HOSTILE = [
     ),
     build_ending("binary output", "os.write(1, bytes(range(256)) * 100)", "wrong_answer"),
     # time
-    build_ending("endless loop", "while True: pass", "time_limit"),
     build_ending(
         "swallowing exceptions, cancelling alarms, ignoring signals",
         """
@@ -237,7 +217,6 @@ HOSTILE = [
         """,
         "time_limit",
     ),
-    build_ending("sleep", "time.sleep(999)", "time_limit"),
     build_ending("waiting for a signal", "signal.pause()", "time_limit"),
     build_ending(
         "stopping itself",
@@ -248,9 +227,6 @@ HOSTILE = [
         raise KeyError
         """,
         "runtime_error",
-    ),
-    build_ending(
-        "killing itself", "os.kill(os.getpid(), signal.SIGKILL); os.abort()", "runtime_error"
     ),
     build_ending("segmentation fault", "ctypes.string_at(0)", "runtime_error"),
     build_ending(
@@ -266,9 +242,6 @@ HOSTILE = [
         "runtime_error",
     ),
     # leaving early, forging
-    build_ending("exit(0) before the answer", "exit(0)", "wrong_answer"),
-    build_ending("_exit(0) before the answer", "os._exit(0)", "wrong_answer"),
-    build_ending("exit(3) after the answer", "print(1); exit(3)", "runtime_error"),
     build_ending(
         "forging results on every descriptor",
         """
@@ -331,17 +304,6 @@ HOSTILE = [
         function="f",
     ),
     build_ending(
-        "deep value",
-        """
-        def f(x):
-            value = []
-            for _ in range(10000): value = [value]
-            return value
-        """,
-        "runtime_error",
-        function="f",
-    ),
-    build_ending(
         "value that contains itself",
         "def f(x):\n    x = []\n    x.append(x)\n    return x",
         "runtime_error",
@@ -352,18 +314,6 @@ HOSTILE = [
         "huge number as a value",
         "def f(x): return 1 << 30_000_000",
         *("time_limit", "memory_limit", "output_limit"),
-        function="f",
-    ),
-    build_ending(
-        "huge number in a forged report",
-        """
-        import os
-        def f(x):
-            for digits in (b"4711", b"9" * 999_990):
-                os.write(3, b'["value", ' + digits + b"]\\n")
-            os._exit(0)
-        """,
-        "wrong_answer",
         function="f",
     ),
     build_ending(
@@ -622,5 +572,4 @@ HOSTILE = [
     ),
     build_ending("null byte", "print(1)\0", "compile_error"),
     build_ending("lone surrogate", "print('\ud800')", "compile_error", "runtime_error"),
-    build_ending("no Python", "def f(:", "compile_error"),
 ]
