@@ -53,28 +53,20 @@ def test_same_training_set_is_trained_once(run_at: Callable[..., BaseRun]) -> No
     base = run_at("reported")
     directory = RunDirectory.open(base.path)
     training = read_training(directory)
-    trained_as = {arm: facts.get("trained_as") for arm, facts in training.items()}
-    assert trained_as == {
+    assert {arm: facts.get("trained_as") for arm, facts in training.items()} == {
         "shared-seed13": "gapft-seed13",
         **{f"{name}-seed13": None for name in ("gapft", "uniform", "drawn", "repeated")},
     }
-    assert "seconds" in training[GAPFT.name], "this one was trained"
-    assert "seconds" not in training[SHARED.name], "this one was not"
-    facts = [base.path / layout.adapter_path(arm) / "training.json" for arm in (GAPFT, SHARED)]
-    assert facts[0].read_bytes() == facts[1].read_bytes()
     folders = [base.path / layout.adapter_path(arm) for arm in (GAPFT, SHARED)]
     assert weights_hash(folders[0]) == weights_hash(folders[1])
-    tables = [base.path / layout.decisions_path(arm) for arm in (GAPFT, SHARED)]
-    assert [*read_judged(tables[0])] == [*read_judged(tables[1])]
+    own, shared = (base.path / layout.decisions_path(arm) for arm in (GAPFT, SHARED))
+    assert [*read_judged(own)] == [*read_judged(shared)]
     decodes = read_decodes(directory)
     assert decodes[SHARED.name] == decodes[GAPFT.name], "they name no arm"
     verified = verify(base.path, base.plugins)
     assert verified.differences == []
     assert any(line.startswith("1 arms share adapter and") for line in verified.checked)
-    results = read_results(base.path)
-    conditions = index_rows(results["conditions"], "condition")
-    assert conditions["shared"]["pass_at_1"] == conditions["gapft"]["pass_at_1"]
-    seeds = index_rows(results["seeds"], "condition", "seed")
+    seeds = index_rows(read_results(base.path)["seeds"], "condition", "seed")
     assert seeds["shared", 13]["trained_as"] == "gapft-seed13"
     assert seeds["gapft", 13]["trained_as"] == ""
 
