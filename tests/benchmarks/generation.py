@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
-import random
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,12 +61,12 @@ def measure(folder: Path) -> Iterator[Figure]:
     sampled = Decoding(True, greedy.max_gen_toks, greedy.until, 1.0, 1.0, 0)
     demo.compare([problems], greedy, sampled, 1)  # the first round is slower
     yield demo.compare([problems] * ROUNDS, greedy, sampled, 1.1)
+    greedy, sampled = Decoding(False, 64), Decoding(True, 64, (), 0.7, 0.95, 0)
     for number, model in enumerate(list_models("generation")):
         pair = Pair(model.name, folder / str(number), model, "bfloat16", BATCH)
-        words = build_word_problems(pair.lm)
-        parts = [words[first : first + PART] for first in range(0, PROBLEMS, PART)]
+        chats = [pair.begin_chat(problem) for problem in problems[:PROBLEMS]]
+        parts = [chats[first : first + PART] for first in range(0, PROBLEMS, PART)]
         goal = GOAL_OF_LARGE if read_vocabulary_size(model) > LARGE else GOAL
-        greedy, sampled = Decoding(False, 64), Decoding(True, 64, (), 0.7, 0.95, 0)
         yield pair.compare(parts, greedy, sampled, 1 / goal)
 
 
@@ -76,9 +76,8 @@ class Pair:
     def __init__(self, name: str, folder: Path, model: Path, dtype: str, batch: int) -> None:
         from lm_eval.models.huggingface import HFLM
 
-        arguments = {
-            "pretrained": str(model), "dtype": dtype, "device": "cpu", "batch_size": batch
-        }  # fmt: skip
+        folders = {"pretrained": str(model), "device": "cpu"}
+        arguments = {**folders, "dtype": dtype, "batch_size": batch}
         self.sampler: Any = load_plugins().create_sampler(SamplerSettings("hf", arguments), None)
         self.lm = HFLM(**arguments)
         self.lm.model.generation_config = self.sampler._sampler._lm.model.generation_config
@@ -103,6 +102,11 @@ class Pair:
         detail = f"{1 / ratio:.1f} times as fast: {own_s:.1f} s against {bare_s:.1f} s"
         return Figure(f"{self.name}: search / lm-eval's hf", ratio, limit, detail=detail)
 
+    def begin_chat(self, problem: Problem) -> Problem:
+        """Return a problem of the demo after two examples, as turns of the model's chat."""
+        turns = [*SHOT, *SHOT, {"role": "user", "content": problem.prompt}]
+        return replace(problem, prompt=self.lm.apply_chat_template(turns))
+
     def generate(self, problems: Sequence[Problem], phases: list[DecodePhase]) -> None:
         generate_missing(next(self._stores), problems, phases, self.sampler, chunk=200)
 
@@ -125,15 +129,3 @@ class Pair:
             ]
             with contextlib.redirect_stderr(io.StringIO()):
                 self.lm.generate_until(requests)
-
-
-def build_word_problems(lm: Any) -> list[Problem]:
-    """Build arithmetic word problems after two examples, as turns of the model's chat."""
-    draw = random.Random(0)
-    problems = []
-    for number in range(PROBLEMS):
-        a, b = draw.randrange(5, 99), draw.randrange(3, 60)
-        question = f"Ann has {a} apples and buys {b} more. How many apples are there now?"
-        prompt = lm.apply_chat_template([*SHOT, *SHOT, {"role": "user", "content": question}])
-        problems.append(Problem(f"p{number}", prompt, str(a + b)))
-    return problems

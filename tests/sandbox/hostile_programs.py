@@ -111,16 +111,6 @@ HOSTILE = [
         "time_limit",
     ),
     build_ending(
-        "thousands of threads",
-        """
-        threading.stack_size(32768)
-        for _ in range(5000):
-            threading.Thread(target=time.sleep, args=(999,), daemon=True).start()
-        """,
-        "runtime_error",
-        "time_limit",
-    ),
-    build_ending(
         "busy threads",
         """
         def spin():
@@ -130,7 +120,6 @@ HOSTILE = [
         "time_limit",
     ),
     # memory
-    build_ending("allocation", "x = []\nwhile True: x.append(bytes(1 << 20))", "memory_limit"),
     build_ending(
         "allocation, swallowing",
         """
@@ -194,7 +183,6 @@ HOSTILE = [
     build_ending(
         "inode filling", "for i in range(1 << 20): open(f'/tmp/{i}', 'w').close()", "runtime_error"
     ),
-    build_ending("stdout flood", "while True: print('x' * 4096)", "output_limit"),
     build_ending("stderr flood", "while True: sys.stderr.write('x' * 4096)", "output_limit"),
     build_ending("sparse output", "os.ftruncate(1, 1 << 40)", "runtime_error"),
     build_ending(
@@ -269,18 +257,6 @@ HOSTILE = [
         "sys.stdin.close(); sys.stdout.close(); sys.stderr.close()\nos.closerange(0, 4096)",
         "wrong_answer",
         "runtime_error",
-    ),
-    build_ending(
-        "objects equal to everything",
-        """
-        class Yes(int):
-            def __eq__(self, other): return True
-            def __ne__(self, other): return False
-            __hash__ = int.__hash__
-            def __str__(self): return "2"
-        print(Yes(2))
-        """,
-        "wrong_answer",
     ),
     build_ending(
         "returned object equal to everything",
@@ -559,11 +535,6 @@ HOSTILE = [
     # compiling
     build_ending(
         "compile bomb, nesting", "(" * 100_000 + ")" * 100_000, "compile_error", "memory_limit"
-    ),
-    build_ending(
-        "compile bomb, expression",
-        "x = " + "-" * 50_000 + "1",
-        *("compile_error", "memory_limit", "runtime_error", "wrong_answer"),
     ),
     build_ending(
         "compile bomb, constant",
