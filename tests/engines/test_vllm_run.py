@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 import tests.engines.needs_vllm  # noqa: F401
@@ -17,6 +15,7 @@ from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
 from gapft_harness.recipe.recipe import resolve_model
 from tests.asking import generate_all, ignore_progress, make_request
 from tests.kit.command import succeed
+from tests.kit.planted_run import read_rows
 
 MODEL = {"pretrained": resolve_model("bundled:demo"), "dtype": "float32", "device": "cpu"}
 #: The recipe's other settings, so that batches equal those of the run.
@@ -40,11 +39,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def prompts() -> dict[str, str]:
     task = load_task("gapft_demo")
     return {problem.id: problem.prompt for problem in (*task.read_pool(), *task.read_audit())}
-
-
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    records: list[dict[str, Any]] = pq.read_table(path).to_pylist()
-    return records
 
 
 def test_samples_repeat_from_their_seeds(run: Path, prompts: dict[str, str]) -> None:
