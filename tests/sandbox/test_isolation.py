@@ -161,7 +161,7 @@ LEFT = {
         "os, contextlib", "os.stat('/tmp').st_mode & 0o777 == 0o700",
         "with contextlib.suppress(OSError): os.chmod('/tmp', 0o700)",
     ),
-    "current folder": ("os", "os.getcwd() == '/'", "os.chdir('/')"),
+    "current folder": ("os", "os.getcwd() == '/dev'", "os.chdir('/dev')"),
     "recursion limit": ("sys", "sys.getrecursionlimit() == 777", "sys.setrecursionlimit(777)"),
     "lowered limit": (
         "resource",
