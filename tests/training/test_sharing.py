@@ -76,7 +76,9 @@ def test_parallel_runs_train_each_adapter_once(finished_folder: Path, tmp_path: 
     shutil.rmtree(folder / ".store/train")
     command = [sys.executable, "-m", "gapft_harness.cli.main", "run", "recipe.yaml"]
     command += ["--include-path", "tasks", "--plugin", "plugin.py", "--run-dir"]
-    processes = [subprocess.Popen([*command, name], cwd=folder) for name in RUNS]
+    processes = [
+        subprocess.Popen([*command, name], cwd=folder, stdout=subprocess.DEVNULL) for name in RUNS
+    ]
     assert [process.wait(600) for process in processes] == [0, 0]
     stored = [*folder.glob(".store/train/*/made_from.json")]
     assert len(stored) == 4, "two of six arms share an adapter"
