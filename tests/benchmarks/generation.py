@@ -35,18 +35,10 @@ PROBLEMS, PART = 64, 16
 #: sorting takes most of lm-eval's time.
 GOAL, LARGE, GOAL_OF_LARGE = 2.5, 100_000, 4.0
 
-#: A worked example as turns, which every prompt has twice.
+#: A worked example as turns, which every prompt has four times.
 SHOT = (
-    {
-        "role": "user",
-        "content": "A shop has 12 red pens and 7 blue pens. It sells 5 pens in the morning and 3 "
-        "pens in the afternoon. How many pens are left in the shop at the end of the day?",
-    },
-    {
-        "role": "assistant",
-        "content": "The shop has 12 + 7 = 19 pens. It sells 5 + 3 = 8 pens. So 19 - 8 = 11 pens "
-        "are left.\nThe answer is \\boxed{11}.",
-    },
+    {"role": "user", "content": "Find 12 +7 -5 -3."},
+    {"role": "assistant", "content": "12 +7 = 19; 19 -5 = 14; 14 -3 = 11; \\boxed{11}."},
 )
 
 
@@ -103,8 +95,8 @@ class Pair:
         return Figure(f"{self.name}: search / lm-eval's hf", ratio, limit, detail=detail)
 
     def begin_chat(self, problem: Problem) -> Problem:
-        """Return a problem of the demo after two examples, as turns of the model's chat."""
-        turns = [*SHOT, *SHOT, {"role": "user", "content": problem.prompt}]
+        """Return a problem of the demo after examples, as turns of the model's chat."""
+        turns = [*SHOT * 4, {"role": "user", "content": problem.prompt}]
         return replace(problem, prompt=self.lm.apply_chat_template(turns))
 
     def generate(self, problems: Sequence[Problem], phases: list[DecodePhase]) -> None:
