@@ -34,18 +34,11 @@ def main(names: list[str]) -> int:
             module = importlib.import_module(f"tests.benchmarks.{name}")
             for figure in module.measure(Path(folder)):
                 failed |= not figure.holds
-                limit = "no limit" if figure.limit is None else format_value(figure.limit)
+                limit = "no limit" if figure.limit is None else f"{figure.limit:.3g}"
                 holds = "ok" if figure.holds else "BEYOND"
-                value = f"{format_value(figure.value)} {figure.unit} ({limit}: {holds})"
+                value = f"{figure.value:.3g} {figure.unit} ({limit}: {holds})"
                 print(f"  {figure.name}: {value}\n    {figure.detail}", flush=True)
     return int(failed)
-
-
-def format_value(value: float) -> str:
-    """Format with two decimals, three below one, or the order of magnitude if they show zeros."""
-    if value and abs(value) < 0.01:
-        return f"{value:.1e}"
-    return f"{value:.2f}" if value == 0 or abs(value) >= 1 else f"{value:.3f}"
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gapft_harness.executors.ray import RayExecutor
 from gapft_harness.hooks.protocols import Job
-from tests.benchmarks.measure import Figure, Process, run_process, time_in_turn
+from tests.benchmarks.measure import Figure, run_process, time_in_turn
 from tests.kit.local_tasks import build_task
 
 GAPFT = (sys.executable, "-m", "gapft_harness.cli.main")
@@ -65,21 +65,20 @@ def write_dummy_tasks(folder: Path) -> None:
 
 def measure_dummy_search(folder: Path, directories: Iterator[Path]) -> Figure:
     """Compare a search with lm_eval on the same prompts."""
-    peaks = []
 
     def search() -> None:
         where = ["--run-dir", str(next(directories)), "--include-path", "tasks"]
         only = ["--only", "search", "--split", "pool"]
-        peaks.append(run_process([*GAPFT, "run", "many.yaml", *where, *only], folder).peak_gb)
+        run_process([*GAPFT, "run", "many.yaml", *where, *only], folder)
 
-    def search_with_lm_eval() -> Process:
+    def search_with_lm_eval() -> None:
         arguments = ["--model", "dummy", "--tasks", "stock", "--include_path", "tasks"]
         hub = {"HF_HOME": str(folder / "hf"), "HF_HUB_OFFLINE": "1"}
         command = [*LM_EVAL, *arguments, "--output_path", "out", "--log_samples"]
-        return run_process(command, folder, hub)
+        run_process(command, folder, hub)
 
     ratio, a, b = time_in_turn(search, search_with_lm_eval, rounds=3)
-    detail = f"{a:.1f} s against {b:.1f} s; {PROBLEMS:,} problems x {K}; {max(peaks):.2f} GB"
+    detail = f"{a:.1f} s against {b:.1f} s; {PROBLEMS:,} problems x {K}"
     return Figure("search / lm_eval, dummy model", ratio, 1 / 3, detail=detail)
 
 
@@ -92,20 +91,18 @@ def measure_ray(directories: Iterator[Path]) -> Figure:
 
     def run_demo(*settings: str) -> None:
         folder = next(directories)
-        words = ["run", "demo", "--run-dir", str(folder), "--set", "executor.workers=2"]
         chosen = [word for setting in settings for word in ("--set", setting)]
-        run_process([*GAPFT, *words, *chosen], folder.parent)
+        command = [*GAPFT, "run", "demo", "--run-dir", str(folder), *chosen]
+        run_process(command, folder.parent)
 
+    local = ("executor.workers=2",)
     with contextlib.closing(RayExecutor({"workers": 2, "threads": 1})) as executor:
         started = Job("start", "tests.executors.job_functions:nap", {"value": 0})
         executor.run([started], lambda label, done, total: None)
         import ray  # after starting our Ray: it reads its settings on import
 
-        settings = (
-            "executor.name=ray",
-            f"executor.address={ray.get_runtime_context().gcs_address}",
-        )
-        ratio, a, b = time_in_turn(lambda: run_demo(*settings), run_demo, rounds=2)
-    return Figure(
-        "gapft run demo, Ray / local executor", ratio, 1.3, detail=f"{a:.0f} s, {b:.0f} s"
-    )
+        address = ray.get_runtime_context().gcs_address
+        with_ray = (*local, "executor.name=ray", f"executor.address={address}")
+        ratio, a, b = time_in_turn(lambda: run_demo(*with_ray), lambda: run_demo(*local), rounds=2)
+    name = "gapft run demo, Ray / local executor"
+    return Figure(name, ratio, 1.3, detail=f"{a:.0f} s, {b:.0f} s")

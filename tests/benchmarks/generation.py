@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
-import random
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,20 +35,10 @@ PROBLEMS, PART = 64, 16
 #: sorting takes most of lm-eval's time.
 GOAL, LARGE, GOAL_OF_LARGE = 2.5, 100_000, 4.0
 
-#: Two worked examples as turns.
-SHOTS = (
-    (
-        "A shop has 12 red pens and 7 blue pens. It sells 5 pens in the morning and 3 pens in the "
-        "afternoon. How many pens are left in the shop at the end of the day?",
-        "The shop has 12 + 7 = 19 pens. It sells 5 + 3 = 8 pens. So 19 - 8 = 11 pens are left.\n"
-        "The answer is \\boxed{11}.",
-    ),
-    (
-        "Tom reads 14 pages on each of the first three days of the week and 20 pages on the "
-        "fourth day. How many pages does he read in these four days?",
-        "On the first three days he reads 3 * 14 = 42 pages. With the fourth day that is "
-        "42 + 20 = 62 pages.\nThe answer is \\boxed{62}.",
-    ),
+#: A worked example as turns, which every prompt has four times.
+SHOT = (
+    {"role": "user", "content": "Find 12 +7 -5 -3."},
+    {"role": "assistant", "content": "12 +7 = 19; 19 -5 = 14; 14 -3 = 11; \\boxed{11}."},
 )
 
 
@@ -63,12 +53,12 @@ def measure(folder: Path) -> Iterator[Figure]:
     sampled = Decoding(True, greedy.max_gen_toks, greedy.until, 1.0, 1.0, 0)
     demo.compare([problems], greedy, sampled, 1)  # the first round is slower
     yield demo.compare([problems] * ROUNDS, greedy, sampled, 1.1)
+    greedy, sampled = Decoding(False, 64), Decoding(True, 64, (), 0.7, 0.95, 0)
     for number, model in enumerate(list_models("generation")):
         pair = Pair(model.name, folder / str(number), model, "bfloat16", BATCH)
-        words = build_word_problems(pair.lm)
-        parts = [words[first : first + PART] for first in range(0, PROBLEMS, PART)]
+        chats = [pair.begin_chat(problem) for problem in problems[:PROBLEMS]]
+        parts = [chats[first : first + PART] for first in range(0, PROBLEMS, PART)]
         goal = GOAL_OF_LARGE if read_vocabulary_size(model) > LARGE else GOAL
-        greedy, sampled = Decoding(False, 64), Decoding(True, 64, (), 0.7, 0.95, 0)
         yield pair.compare(parts, greedy, sampled, 1 / goal)
 
 
@@ -78,9 +68,8 @@ class Pair:
     def __init__(self, name: str, folder: Path, model: Path, dtype: str, batch: int) -> None:
         from lm_eval.models.huggingface import HFLM
 
-        arguments = {
-            "pretrained": str(model), "dtype": dtype, "device": "cpu", "batch_size": batch
-        }  # fmt: skip
+        folders = {"pretrained": str(model), "device": "cpu"}
+        arguments = {**folders, "dtype": dtype, "batch_size": batch}
         self.sampler: Any = load_plugins().create_sampler(SamplerSettings("hf", arguments), None)
         self.lm = HFLM(**arguments)
         self.lm.model.generation_config = self.sampler._sampler._lm.model.generation_config
@@ -105,9 +94,13 @@ class Pair:
         detail = f"{1 / ratio:.1f} times as fast: {own_s:.1f} s against {bare_s:.1f} s"
         return Figure(f"{self.name}: search / lm-eval's hf", ratio, limit, detail=detail)
 
+    def begin_chat(self, problem: Problem) -> Problem:
+        """Return a problem of the demo after examples, as turns of the model's chat."""
+        turns = [*SHOT * 4, {"role": "user", "content": problem.prompt}]
+        return replace(problem, prompt=self.lm.apply_chat_template(turns))
+
     def generate(self, problems: Sequence[Problem], phases: list[DecodePhase]) -> None:
-        chunk = min(200, len(problems))
-        generate_missing(next(self._stores), problems, phases, self.sampler, chunk=chunk)
+        generate_missing(next(self._stores), problems, phases, self.sampler, chunk=200)
 
     def generate_with_lm_eval(
         self, problems: Sequence[Problem], greedy: Decoding, sampled: Decoding
@@ -128,24 +121,3 @@ class Pair:
             ]
             with contextlib.redirect_stderr(io.StringIO()):
                 self.lm.generate_until(requests)
-
-
-def build_word_problems(lm: Any) -> list[Problem]:
-    """Build arithmetic word problems after two examples, as turns of the model's chat."""
-    draw = random.Random(0)
-    shots = [
-        {"role": role, "content": text}
-        for shot in SHOTS
-        for role, text in zip(("user", "assistant"), shot, strict=True)
-    ]
-    problems = []
-    for number in range(PROBLEMS):
-        a, b = draw.randrange(5, 99), draw.randrange(3, 60)
-        where = draw.choice(("", " in a basket on the long table near the old kitchen door"))
-        question = (
-            f"{draw.choice(('Ann', 'Ben', 'Carl', 'Dora'))} has {a} apples{where} and buys {b} "
-            f"more on {draw.choice(('Monday', 'Tuesday'))}. How many apples are there now?"
-        )
-        prompt = lm.apply_chat_template([*shots, {"role": "user", "content": question}])
-        problems.append(Problem(f"p{number}", prompt, str(a + b)))
-    return problems

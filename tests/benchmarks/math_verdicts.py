@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -29,50 +29,45 @@ NAMES = ("ours", "math_verify", "minerva", "prm800k", "qwen")
 TIMEOUT_S = 5
 
 
-def measure(folder: Path) -> list[Figure]:
+def measure(folder: Path) -> Iterator[Figure]:
     """Count the wrong verdicts of each grader; a time-out or an exception is a rejection."""
     rows = [json.loads(line) for line in PAIRS.read_text("utf-8").splitlines()]
     rows = [row for row in rows if row["kind"] != "responses"]  # not all graders read responses
-    pairs = [(row["gold"], _find_answer(row["answer"])) for row in rows]
-    names = NAMES if os.environ.get(GRADERS) else NAMES[:1]
-    figures = []
-    for name in names:
+    for name in NAMES if os.environ.get(GRADERS) else NAMES[:1]:
         os.environ[GRADER] = name  # for its workers
         with WorkerPool(
             "tests.benchmarks.math_verdicts:grade",
             timeout_s=TIMEOUT_S,
-            setup="tests.benchmarks.math_verdicts:load",
+            setup="tests.benchmarks.math_verdicts:find_grader",
         ) as pool:
-            outcomes = pool.map(pairs)
-        verdicts = [outcome.status == "done" and outcome.value for outcome in outcomes]
-        accepted = sum(v and not row["expected"] for v, row in zip(verdicts, rows, strict=True))
-        rejected = sum(not v and row["expected"] for v, row in zip(verdicts, rows, strict=True))
+            outcomes = pool.map([(row["gold"], find_answer(row["answer"])) for row in rows])
+        verdicts = [outcome.status == "done" and bool(outcome.value) for outcome in outcomes]
         undecided = sum(outcome.status != "done" for outcome in outcomes)
         detail = f"of {len(rows)} pairs; {undecided} without a verdict (time-outs, exceptions)"
-        limit = 0 if name == "ours" else None
-        figures.append(Figure(f"{name}: wrongly accepted", accepted, limit, "pairs", detail))
-        figures.append(Figure(f"{name}: wrongly rejected", rejected, limit, "pairs", detail))
-    return figures
+        for kind, passes in (("accepted", True), ("rejected", False)):
+            wrong = sum(
+                verdict == passes != row["expected"]
+                for verdict, row in zip(verdicts, rows, strict=True)
+            )
+            limit = 0 if name == "ours" else None
+            yield Figure(f"{name}: wrongly {kind}", wrong, limit, "pairs", detail)
 
 
-def _find_answer(answer: str) -> str:
+def find_answer(answer: str) -> str:
     """Return the answer of a pair: the content of its last boxes, or all of it."""
     has_box = "\\boxed" in answer or "\\fbox" in answer
     return (find_boxed_answer(answer) or "") if has_box else answer
 
 
-def load() -> None:
-    """Import the grader in a worker."""
-    _find_grader(os.environ[GRADER])
-
-
 def grade(pair: list[str]) -> bool:
     """Return the verdict of the grader on ``[gold, answer]``."""
-    return bool(_find_grader(os.environ[GRADER])(*pair))
+    return bool(find_grader()(*pair))
 
 
 @cache
-def _find_grader(name: str) -> Callable[[str, str], object]:
+def find_grader() -> Callable[[str, str], object]:
+    """Import the grader; a worker does so before its first pair."""
+    name = os.environ[GRADER]
     if name == "ours":
         # As the verifiers do, which read golds and answers with ``tidy_answer``.
         return lambda gold, answer: compare_answers([tidy_answer(gold), tidy_answer(answer)])

@@ -1,4 +1,4 @@
-"""Time two ways of one job in turn, and whole processes with their peak memory."""
+"""Time two ways of one job in turn, and whole processes."""
 
 from __future__ import annotations
 
@@ -34,14 +34,6 @@ class Figure:
         return self.limit is None or self.value <= self.limit
 
 
-@dataclass(frozen=True)
-class Process:
-    """A finished process: wall seconds and peak memory in GB."""
-
-    seconds: float
-    peak_gb: float
-
-
 def time_in_turn(
     ours: Callable[[], object],
     other: Callable[[], object],
@@ -59,48 +51,44 @@ def time_in_turn(
     Returns:
         The median ratio ours / other, and both medians in seconds.
     """
-    pairs = []
+
+    def time_call(function: Callable[[], object]) -> float:
+        start = clock()
+        function()
+        return clock() - start
+
+    own_times, other_times = [], []
     for turn in range(rounds):
-        # the order alternates
-        if turn % 2:
-            b, a = time_call(other, clock), time_call(ours, clock)
-        else:
-            a, b = time_call(ours, clock), time_call(other, clock)
-        pairs.append((a, b))
+        if turn % 2:  # the order alternates
+            other_times.append(time_call(other))
+        own_times.append(time_call(ours))
+        if turn % 2 == 0:
+            other_times.append(time_call(other))
+    ratios = [a / b for a, b in zip(own_times, other_times, strict=True)]
     return (
-        statistics.median(a / b for a, b in pairs),
-        statistics.median(a for a, _ in pairs),
-        statistics.median(b for _, b in pairs),
+        statistics.median(ratios),
+        statistics.median(own_times),
+        statistics.median(other_times),
     )
 
 
-def run_process(command: Sequence[str], cwd: Path, env: Mapping[str, str] | None = None) -> Process:
-    """Run a whole process; a failure ends the benchmark with its output.
+def run_process(command: Sequence[str], cwd: Path, env: Mapping[str, str] | None = None) -> float:
+    """Run a whole process and return its seconds; a failure ends the benchmark with its output.
 
     The process has its own store, so it reuses no earlier results.
     """
     store = {STORE_VARIABLE: str(cwd / f"store{time.monotonic_ns()}")}
+    variables = {**os.environ, "OMP_NUM_THREADS": "1", **store, **(env or {})}
     start = time.perf_counter()
-    child = subprocess.Popen(
-        list(command),
-        cwd=cwd,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **store, **(env or {})},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert child.stdout is not None
-    output = child.stdout.read()
-    _, status, usage = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
-    seconds = time.perf_counter() - start
-    if child.returncode:
-        sys.exit(f"{' '.join(command)}\nended with {child.returncode}:\n{output[-3000:]}")
-    return Process(seconds, usage.ru_maxrss * _RSS_UNIT / 1e9)
+    done = subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True)
+    if done.returncode:
+        output = f"{done.stdout}{done.stderr}"[-3000:]
+        sys.exit(f"{' '.join(command)}\nended with {done.returncode}:\n{output}")
+    return time.perf_counter() - start
 
 
 def list_models(benchmark: str) -> list[Path]:
-    """Return the model folders named by the environment; exit with a message if there are none.
+    """Return the model folders named by the environment; print a message if there are none.
 
     Args:
         benchmark: the benchmark's name, for the message.
@@ -108,8 +96,6 @@ def list_models(benchmark: str) -> list[Path]:
     folders = [Path(name) for name in os.environ.get(MODELS, "").split(os.pathsep) if name]
     if not folders:
         print(f"{benchmark}: no real model is measured: {MODELS} names none", file=sys.stderr)
-    if missing := [str(folder) for folder in folders if not (folder / "config.json").is_file()]:
-        sys.exit(f"{MODELS}: no model folder: {', '.join(missing)}")
     return folders
 
 
@@ -117,13 +103,3 @@ def read_vocabulary_size(model: Path) -> int:
     """Read the size of a model's vocabulary."""
     size: int = json.loads((model / "config.json").read_text(encoding="utf-8"))["vocab_size"]
     return size
-
-
-def time_call(function: Callable[[], object], clock: Callable[[], float]) -> float:
-    start = clock()
-    function()
-    return clock() - start
-
-
-#: ru_maxrss counts KiB on Linux, bytes on macOS
-_RSS_UNIT = 1 if sys.platform == "darwin" else 1024

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import random
 from pathlib import Path
-from typing import Any
 
 from gapft_harness.core.records import Decoding, Problem
 from gapft_harness.hooks.manager import load_plugins
@@ -26,26 +25,22 @@ PROBLEMS, PROMPT_TOKENS, NEW_TOKENS = 16, 300, 64
 
 def measure(folder: Path) -> list[Figure]:
     """Compare a small random Llama with both."""
-    return [compare_with_hf(folder)]
-
-
-def compare_with_hf(folder: Path) -> Figure:
-    model = str(write_byte_llama(folder / "model", hidden=256, layers=4, context=512))
+    model = write_byte_llama(folder / "model", hidden=256, layers=4, context=512)
+    args = {"pretrained": str(model), "dtype": "float32", "device": "cpu"}
     draw = random.Random(0)
     shared = "".join(draw.choices("abcdefgh ", k=PROMPT_TOKENS // 2))
     problems = [
         Problem(f"p{i}", shared + "".join(draw.choices("abcdefgh ", k=PROMPT_TOKENS // 2)), "")
         for i in range(PROBLEMS)
     ]
-    long = Decoding(True, NEW_TOKENS, (), 1.0, 1.0, 0)
+    phases = build_sample_phases(Decoding(True, NEW_TOKENS, (), 1.0, 1.0, 0), K)
     stores = (folder / f"long{number}" for number in itertools.count())
     samplers = {
-        backend: load_plugins().create_sampler(build_settings(backend, model, device="cpu"), None)
+        backend: load_plugins().create_sampler(SamplerSettings(backend, args), None)
         for backend in ("hf", "vllm")
     }
 
     def generate(backend: str) -> None:
-        phases = build_sample_phases(long, K)
         generate_missing(next(stores), problems, phases, samplers[backend], chunk=200)
 
     generate("hf")
@@ -53,14 +48,5 @@ def compare_with_hf(folder: Path) -> Figure:
     ratio, fast, slow = time_in_turn(lambda: generate("vllm"), lambda: generate("hf"), ROUNDS)
     for sampler in samplers.values():
         sampler.close()
-    return Figure(
-        "generate(): vllm / hf, on CPU",
-        ratio,
-        1 / 2.5,
-        detail=f"{fast:.2f} s against {slow:.2f} s: {1 / ratio:.1f} times the throughput; "
-        f"{PROBLEMS} problems x {K}, {PROMPT_TOKENS} + {NEW_TOKENS} tokens",
-    )
-
-
-def build_settings(backend: str, model: str, **args: Any) -> SamplerSettings:
-    return SamplerSettings(backend, {"pretrained": model, "dtype": "float32", **args})
+    detail = f"{fast:.2f} s against {slow:.2f} s: {1 / ratio:.1f} times the throughput"
+    return [Figure("generate(): vllm / hf, on CPU", ratio, 1 / 2.5, detail=detail)]

@@ -80,6 +80,12 @@ def read_model(comparison: Comparison) -> dict[str, Any]:
     return dict(row)
 
 
+def read_means(comparison: Comparison) -> tuple[float, float]:
+    """Return the means of the only model before and after."""
+    (paired,) = comparison.findings.models.values()
+    return paired.before, paired.after
+
+
 def join_notes(comparison: Comparison) -> str:
     """Return all notes and warnings."""
     results = read_results(comparison)

@@ -1,4 +1,4 @@
-"""Comparisons against independent computations, and laws that hold for all logs."""
+"""Comparisons against independent computations, laws of all logs, and how logs are found."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tests.compare.logs import compare_logs, read_model, read_results, row, write_log
+from gapft_harness.compare.comparison import Comparison
+from gapft_harness.core.errors import UserError
+from tests.compare.logs import compare_logs, join_notes, read_model, read_results, row, write_log
 
 #: Values of each document before and after, 0 or 1.
 PAIRS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=30)
@@ -199,3 +201,85 @@ def test_pairs_repeated_documents(tmp_path: Path) -> None:
     after = write_log(tmp_path / "b", rows=[twin | {"exact_match": 0}, row(0, 1), row(1, 0)])
     results = read_model(compare_logs(before, after))
     assert (results["gained"], results["lost"]) == (1, 1)
+
+
+@pytest.fixture
+def before(tmp_path: Path) -> Path:
+    return write_log(tmp_path / "before", [0, 1, 0, 1])
+
+
+def test_versions_of_the_task_are_compared(before: Path, tmp_path: Path) -> None:
+    """Under its name a log has a version; under another name a note says that none is known."""
+    after = write_log(tmp_path / "after", [1] * 4, version=2)
+    with pytest.raises(UserError):
+        compare_logs(before, after)
+    renamed = after.rename(tmp_path / "renamed.jsonl")
+    assert "Versions" in join_notes(compare_logs(before, renamed))
+
+
+@pytest.mark.parametrize("name", ["lr=1e-4", "out[1]", "a=b[2]", "what?", "x=y"])
+def test_accepts_special_characters_in_paths(
+    before: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Test the path alone, after a model name, and in a pattern."""
+    monkeypatch.chdir(tmp_path)
+    for seed in (1, 2):
+        write_log(tmp_path / f"{name}_seed{seed}", [1] * 4)
+        write_log(tmp_path / name / f"seed{seed}", [1] * 4)
+    for argument, model, seeds in (
+        (f"{name}_seed1", f"{name}_seed1", 1),
+        (f"tuned={name}_seed1", "tuned", 1),
+        (f"{name.replace('[', '[[]')}_seed*", None, 2),
+        (f"{name}/seed*", None, 2),
+        (f"tuned={name}/seed*", "tuned", 2),
+    ):
+        comparison = compare_logs(before, argument)
+        (paired,) = comparison.findings.models.values()
+        assert (paired.before, paired.after, paired.seeds) == (0.5, 1.0, seeds), argument
+        assert model in (None, *comparison.findings.models), argument
+
+
+def build_verdicts(passing: int, count: int) -> list[dict[str, str]]:
+    return [{"status": "pass" if i < passing else "fail"} for i in range(count)]
+
+
+def test_greedy_decode_is_not_a_sample(tmp_path: Path) -> None:
+    before, after = write_log(tmp_path / "b", [0, 1, 0, 1]), write_log(tmp_path / "a", [1] * 4)
+    rows = {k: [row(i, 0, verdicts=build_verdicts(i, k)) for i in range(4)] for k in (1, 8)}
+    greedy = write_log(tmp_path / "both", rows=rows[1])
+    passk = write_log(tmp_path / "both", rows=rows[8], task="toy_passk")
+    with pytest.raises(UserError) as caught:
+        compare_logs(before, after, source_samples=[str(tmp_path / "both")], tasks=["toy"])
+    assert str(greedy) in str(caught.value)
+    assert str(passk) in str(caught.value)
+    samples = compare_logs(before, after, source_samples=[str(passk)]).samples
+    assert samples is not None
+    assert (samples.k, sorted(samples.passing.tolist())) == (8, [0, 1, 2, 3])
+
+
+def test_reports_and_drops_copied_samples(tmp_path: Path) -> None:
+    passing = [0, 1, 1, 1, 2, 3] * 4
+
+    def compare_samples(texts: list[str], **choice: Any) -> Comparison:
+        rows = [
+            row(i, c / 4, verdicts=build_verdicts(c, 4), resps=[texts])
+            for i, c in enumerate(passing)
+        ]
+        before, after = (write_log(tmp_path / name, [0] * 23 + [1]) for name in ("b", "a"))
+        samples = write_log(tmp_path / "samples", rows=rows)
+        return compare_logs(before, after, source_samples=[str(samples)], **choice)
+
+    copied = compare_samples(["a", "a", "b", "c"])
+    assert "samples 0 and 1 are the same" in join_notes(copied)
+    assert copied.samples is not None
+    assert copied.samples.k == 4
+    cached = compare_samples(["a"] * 4)
+    assert "all 4 samples are the same" in join_notes(cached)
+    without_copies = compare_samples(["a", "a", "b", "c"], drop_copies=True)
+    assert without_copies.samples is not None
+    assert without_copies.samples.k == 3
+    kept = [c - (c > 1) for c in passing]  # the second of four samples is a copy of the first
+    assert sorted(without_copies.samples.passing.tolist()) == sorted(kept)
+    assert "1 of 4 are dropped" in join_notes(without_copies)
+    distinct = compare_samples(["a", "b", "c", "d"])
+    assert "the same" not in join_notes(distinct)

@@ -15,8 +15,14 @@ from gapft_harness.compare.comparison import Comparison
 from gapft_harness.compare.gate import check_policy, find_verdict
 from gapft_harness.compare.policy import build_margin_rule
 from gapft_harness.core.errors import UserError
-from tests.compare import logs
-from tests.compare.logs import join_notes, read_results, row, write_log
+from tests.compare.logs import (
+    compare_logs,
+    join_notes,
+    read_means,
+    read_results,
+    row,
+    write_log,
+)
 
 #: Placeholders of lm_eval's tasks for documents that a metric does not apply to.
 MARKS = [-1.0, -100.0, 999.0]
@@ -36,10 +42,6 @@ def build_measured_rows(
     ]
 
 
-def compare_logs(before: Path, after: Path, **choice: Any) -> Comparison:
-    return logs.compare_logs(before, f"after={after}", **choice)
-
-
 def refuse(before: Path, after: Path, **choice: Any) -> None:
     """Compare logs, which must be refused."""
     with pytest.raises(UserError):
@@ -50,22 +52,14 @@ def find_gate_verdict(comparison: Comparison, margin: float) -> str | None:
     return find_verdict(check_policy(comparison, [build_margin_rule(margin)]))
 
 
-def read_means(comparison: Comparison) -> tuple[float, float]:
-    paired = comparison.findings.models["after"]
-    return paired.before, paired.after
-
-
 @pytest.mark.parametrize("mark", MARKS)
 def test_skips_placeholder_values(tmp_path: Path, mark: float) -> None:
     sides = []
     for name, values in (("b", [1, 1, 1, 1, 0, 0, 1, 0]), ("a", [0, 1, 1, 1, 1, 1, 1, 0])):
         reported = {"64,none": fmean(values[:4]), "128,none": fmean(values[4:])}
-        sides.append(
-            write_log(
-                tmp_path / name, rows=build_measured_rows(64, [*values], mark), results=reported
-            )
-        )
-    comparison = compare_logs(*sides)
+        rows = build_measured_rows(64, [*values], mark)
+        sides.append(write_log(tmp_path / name, rows=rows, results=reported))
+    comparison = compare_logs(sides[0], f"after={sides[1]}")
     assert read_means(comparison) == (1.0, 0.75)
     assert len(comparison.joined.items) == 4
     for side in ("before", "after"):
@@ -135,7 +129,7 @@ def test_missing_value_keeps_first_metric(tmp_path: Path, nothing: Any) -> None:
     before = write_log(tmp_path / "b", rows=build_rows([nothing, 0, 1, 1, 0]))
     after = write_log(tmp_path / "a", rows=build_rows([0, 1, 1, nothing, 0]))
     refuse(before, after)
-    comparison = compare_logs(before, after, common=True)
+    comparison = compare_logs(before, f"after={after}", common=True)
     assert read_means(comparison) == (pytest.approx(1 / 3), pytest.approx(2 / 3))
     for side in ("before", "after"):
         assert f"{side}: 1 of 5 documents" in join_notes(comparison)
@@ -183,10 +177,7 @@ def test_reads_logs_without_filter_and_metrics(tmp_path: Path) -> None:
 # Judging again
 
 
-def judge(log: Path, *after: Path, **choice: Any) -> Comparison:
-    rule = Rule("option_letter", {"rule": "whole_response"})
-    named = [f"after={path}" for path in after]
-    return logs.compare_logs(log, *named, verifier=rule, **choice)
+LETTERS = Rule("option_letter", {"rule": "whole_response"})
 
 
 def build_letter_row(number: int, value: Any, text: str, **changes: Any) -> dict[str, Any]:
@@ -213,10 +204,10 @@ def test_ungraded_logs_need_a_verifier(tmp_path: Path) -> None:
     )
     refuse(log, log)
     refuse(log, log, metric="bypass")
-    assert read_means(judge(log, other)) == (0.5, 0.75)
+    assert read_means(compare_logs(log, other, verifier=LETTERS)) == (0.5, 0.75)
     for choice in ({}, {"metric": "bypass"}):
         with pytest.raises(UserError):
-            judge(log, **choice)
+            compare_logs(log, verifier=LETTERS, **choice)
 
 
 def test_reads_unnested_responses(tmp_path: Path) -> None:
@@ -226,8 +217,8 @@ def test_reads_unnested_responses(tmp_path: Path) -> None:
         for n, (v, text) in enumerate([(1, "B"), (0, "C"), (0, "B")])
     ]
     log = write_log(tmp_path / "b", rows=rows, results={"exact_match,none": 1 / 3})
-    (paired,) = judge(log).findings.models.values()
-    assert (paired.before, paired.after) == (pytest.approx(1 / 3), pytest.approx(2 / 3))
+    means = pytest.approx(1 / 3), pytest.approx(2 / 3)
+    assert read_means(compare_logs(log, verifier=LETTERS)) == means
 
 
 def test_results_file_covers_several_filters(tmp_path: Path) -> None:

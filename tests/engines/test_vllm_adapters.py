@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
 import tests.engines.needs_vllm  # noqa: F401
 from gapft_harness.core.errors import UserError
@@ -17,7 +15,7 @@ from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.lm_eval_bridge.samplers.adapter_fit import check_adapter
 from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
 from tests.asking import generate_all, make_request
-from tests.kit.tiny_models import write_byte_llama
+from tests.kit.tiny_models import write_byte_adapter, write_byte_llama
 
 SAMPLED = Decoding(True, 60, (), 2.0, 1.0, 0)
 
@@ -35,20 +33,11 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def adapter(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Adapter:
-    return random_adapter(model, tmp_path_factory.mktemp("adapter"))
+    return build_adapter(model, tmp_path_factory.mktemp("adapter"), rank=12)
 
 
-def random_adapter(model: Path, folder: Path, rank: int = 12, **config: Any) -> Adapter:
-    """Write a LoRA adapter for all linear layers, like a trained one, with large weights."""
-    from peft import LoraConfig, get_peft_model
-    from transformers import LlamaForCausalLM
-
-    torch.manual_seed(0)
-    modules = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-    config = {"r": rank, "target_modules": modules, "init_lora_weights": False} | config
-    base = LlamaForCausalLM.from_pretrained(model)
-    get_peft_model(base, LoraConfig(**config)).save_pretrained(folder)
-    return Adapter(Arm("gapft", 13), str(folder))
+def build_adapter(model: Path, folder: Path, rank: int) -> Adapter:
+    return Adapter(Arm("gapft", 13), str(write_byte_adapter(model, folder, rank)))
 
 
 def build_settings(model: Path) -> SamplerSettings:
@@ -79,20 +68,24 @@ def test_generation_config_affects_only_ends(served: VllmSampler) -> None:
 def test_rejects_adapter_without_a_layer(tmp_path: Path, model: Path) -> None:
     from safetensors.torch import load_file, save_file
 
-    adapter = random_adapter(model, tmp_path / "adapter")
-    weights = load_file(Path(adapter.path) / "adapter_model.safetensors")
-    del weights["base_model.model.model.layers.1.mlp.up_proj.lora_B.weight"]
-    save_file(weights, Path(adapter.path) / "adapter_model.safetensors")
-    with pytest.raises(UserError, match=r"layers\.1\.mlp\.up_proj\.lora_B\.weight"):
+    adapter = build_adapter(model, tmp_path, rank=12)
+    weights = load_file(tmp_path / "adapter_model.safetensors")
+    del weights["base_model.model.model.layers.1.mlp.down_proj.lora_B.weight"]
+    save_file(weights, tmp_path / "adapter_model.safetensors")
+    with pytest.raises(UserError, match=r"layers\.1\.mlp\.down_proj\.lora_B\.weight"):
         VllmSampler(build_settings(model), adapter)
 
 
 def test_rejects_high_ranks(tmp_path: Path, model: Path) -> None:
-    high = random_adapter(model, tmp_path / "high", rank=513)
     with pytest.raises(UserError, match=r"513.*512"):
-        VllmSampler(build_settings(model), high)
+        VllmSampler(build_settings(model), build_adapter(model, tmp_path, rank=513))
 
 
 def test_highest_adapter_rank_counts(tmp_path: Path, model: Path) -> None:
-    adapter = random_adapter(model, tmp_path, rank=4, rank_pattern={"q_proj": 40})
+    from peft import LoraConfig, get_peft_model
+    from transformers import LlamaForCausalLM
+
+    config = LoraConfig(r=4, rank_pattern={"q_proj": 40}, target_modules=["q_proj", "v_proj"])
+    get_peft_model(LlamaForCausalLM.from_pretrained(model), config).save_pretrained(tmp_path)
+    adapter = Adapter(Arm("gapft", 13), str(tmp_path))
     assert check_adapter(adapter, {"pretrained": str(model)}) == 40

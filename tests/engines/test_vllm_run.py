@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 import tests.engines.needs_vllm  # noqa: F401
@@ -17,6 +15,7 @@ from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
 from gapft_harness.recipe.recipe import resolve_model
 from tests.asking import generate_all, ignore_progress, make_request
 from tests.kit.command import succeed
+from tests.kit.planted_run import read_rows
 
 MODEL = {"pretrained": resolve_model("bundled:demo"), "dtype": "float32", "device": "cpu"}
 #: The recipe's other settings, so that batches equal those of the run.
@@ -42,49 +41,37 @@ def prompts() -> dict[str, str]:
     return {problem.id: problem.prompt for problem in (*task.read("pool"), *task.read("audit"))}
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    records: list[dict[str, Any]] = pq.read_table(path).to_pylist()
-    return records
-
-
-def test_greedy_matches_hf_and_samples_repeat(run: Path, prompts: dict[str, str]) -> None:
+def test_samples_repeat_from_their_seeds(run: Path, prompts: dict[str, str]) -> None:
     """Rows contain the samples' seeds; this process draws all samples again."""
-    responses = read_rows(run / "pool/responses.parquet")
-    hf = HfSampler(SamplerSettings("hf", MODEL | BATCH), None)
-    greedy = [row for row in responses if row["index"] == GREEDY]
-    assert len(greedy) == 60
-    requests = [make_request(r["problem_id"], prompts[r["problem_id"]], (GREEDY,)) for r in greedy]
-    again = generate_all(hf, requests, Decoding(False, 32), 0)
-    assert [list(a.generations[0].token_ids) for a in again] == [r["token_ids"] for r in greedy]
-
-    engine = VllmSampler(SamplerSettings("vllm", MODEL | BATCH), None)
-    samples = [row for row in responses if row["index"] != GREEDY]
-    assert len(samples) == 60 * 8
-    assert len({row["seed"] for row in samples}) == len(samples)
+    rows = read_rows(run / "pool/responses.parquet")
+    samples = [row for row in rows if row["index"] != GREEDY]
+    assert len({row["seed"] for row in samples}) == len(samples) == 60 * 8
     requests = [
         Request(r["problem_id"], prompts[r["problem_id"]], (r["index"],), (r["seed"],))
         for r in samples
     ]
+    engine = VllmSampler(SamplerSettings("vllm", MODEL | BATCH), None)
     try:
         drawn = engine.generate(requests, Decoding(True, 32, (), 1.0, 1.0, 0), ignore_progress)
     finally:
         engine.close()
     assert [list(a.generations[0].token_ids) for a in drawn] == [r["token_ids"] for r in samples]
-    assert [a.generations[0].text for a in drawn] == [row["text"] for row in samples]
 
 
-def test_adapter_audit_matches_hf(run: Path, prompts: dict[str, str]) -> None:
-    decisions = read_rows(run / "decisions/gapft-seed13.parquet")
+def test_greedy_decodes_match_hf(run: Path, prompts: dict[str, str]) -> None:
+    """Those of the source and of an adapter, which hf merges."""
+    texts = []
     adapter = Adapter(Arm("gapft", 13), str(run / "adapters/gapft-seed13"))
-    requests = [
-        make_request(r["problem_id"], prompts[r["problem_id"]], (GREEDY,)) for r in decisions
-    ]
-    merged = HfSampler(SamplerSettings("hf", MODEL | BATCH), adapter)
-    answers = generate_all(merged, requests, Decoding(False, 32), 0)
-    assert [a.generations[0].text for a in answers] == [r["text"] for r in decisions]
-    source = {
-        r["problem_id"]: r["text"]
-        for r in read_rows(run / "audit/responses.parquet")
-        if r["index"] == GREEDY
-    }
-    assert any(source[r["problem_id"]] != r["text"] for r in decisions)
+    for table, merged in (
+        ("audit/responses.parquet", None),
+        ("decisions/gapft-seed13.parquet", adapter),
+    ):
+        greedy = [row for row in read_rows(run / table) if row["index"] == GREEDY]
+        texts.append([row["text"] for row in greedy])
+        requests = [
+            make_request(r["problem_id"], prompts[r["problem_id"]], (GREEDY,)) for r in greedy
+        ]
+        hf = HfSampler(SamplerSettings("hf", MODEL | BATCH), merged)
+        answers = generate_all(hf, requests, Decoding(False, 32), 0)
+        assert [answer.generations[0].text for answer in answers] == texts[-1]
+    assert texts[0] != texts[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.exporting.kinds import export
 from gapft_harness.exporting.training_sets import TemplateCheck
+from gapft_harness.interactive.runs import Run
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import (
@@ -73,36 +75,26 @@ def test_exports_examples_in_order(run: RunDirectory, tmp_path: Path) -> None:
         assert loaded["completion"] == [text for _, text in texts]
 
 
-def test_exports_turns_for_chat_models(run: RunDirectory, tmp_path: Path) -> None:
-    from trl.data_utils import is_conversational
-
-    model = run.recipe.model.model_copy(
-        update={"chat_template": True, "system_instruction": "Spell."}
-    )
-    chat = copy_run(run, tmp_path / "run", model=model)
-    prompt, response = read_recorded_texts(run, Arm("gapft", 13))[0]
-    prompt_turns = [{"role": "system", "content": "Spell."}, {"role": "user", "content": prompt}]
-    answer = [{"role": "assistant", "content": response}]
-    export(chat, "trl", tmp_path / "trl")
-    row = read_lines(tmp_path / "trl" / "gapft-seed13.jsonl")[0]
-    assert row == {"messages": [*prompt_turns, *answer]}
-    assert is_conversational(row)
-
-
-def copy_run_with_turns(
-    run: RunDirectory, folder: Path, *further_turns: dict[str, str]
+def copy_chat_run(
+    run: RunDirectory, folder: Path, turns: Sequence[dict[str, str]] = (), **model: Any
 ) -> RunDirectory:
-    """Copy the run with few-shot turns, and further turns, in its problems."""
-    model = run.recipe.model.model_copy(update={"chat_template": True})
-    chat = copy_run(run, folder, model=model)
+    """Copy the run as that of a chat model.
+
+    Args:
+        run: the run.
+        folder: the copy.
+        turns: the turns of every problem; ``PROMPT`` is replaced by its prompt.
+        model: other keys of the model.
+    """
+    model = {"chat_template": True, **model}
+    chat = copy_run(run, folder, model=run.recipe.model.model_copy(update=model))
+    if not turns:
+        return chat
     place = layout.problems_path("pool")
     pairs = list(read_problems(chat.path / place))
     ids = {problem.id: prompt_ids for problem, prompt_ids in pairs}
     problems = [
-        dataclasses.replace(
-            problem,
-            turns=(*FEW_SHOT_TURNS, {"role": "user", "content": problem.prompt}, *further_turns),
-        )
+        dataclasses.replace(problem, turns=replace_prompt(turns, problem.prompt))
         for problem, _ in pairs
     ]
     write_problems(chat.path / place, problems, lambda names: (ids[name] for name in names))
@@ -110,31 +102,35 @@ def copy_run_with_turns(
     return RunDirectory.open(chat.path)
 
 
-FEW_SHOT_TURNS = [
-    {"role": "system", "content": "Spell."},
-    {"role": "user", "content": "One?"},
-    {"role": "assistant", "content": "one"},
-]
+def replace_prompt(turns: Sequence[dict[str, str]], prompt: str) -> tuple[dict[str, str], ...]:
+    return tuple({**turn, "content": turn["content"].replace("PROMPT", prompt)} for turn in turns)
 
 
-def test_exports_few_shot_turns(run: RunDirectory, tmp_path: Path) -> None:
-    chat = copy_run_with_turns(run, tmp_path / "run")
+SYSTEM = {"role": "system", "content": "Spell."}
+QUESTION = {"role": "user", "content": "PROMPT"}
+SHOT = [{"role": "user", "content": "One?"}, {"role": "assistant", "content": "one"}]
+BEGUN = {"role": "assistant", "content": "It is"}
+
+
+def test_exports_turns_for_chat_models(run: RunDirectory, tmp_path: Path) -> None:
+    from trl.data_utils import is_conversational
+
+    plain = copy_chat_run(run, tmp_path / "plain", system_instruction="Spell.")
+    few_shot = copy_chat_run(run, tmp_path / "few-shot", [SYSTEM, *SHOT, QUESTION])
     prompt, response = read_recorded_texts(run, Arm("gapft", 13))[0]
-    export(chat, "trl", tmp_path / "trl")
-    assert read_lines(tmp_path / "trl" / "gapft-seed13.jsonl")[0]["messages"] == [
-        *FEW_SHOT_TURNS,
-        {"role": "user", "content": prompt},
-        {"role": "assistant", "content": response},
-    ]
+    answer = {"role": "assistant", "content": response}
+    for chat, turns in ((plain, [SYSTEM, QUESTION]), (few_shot, [SYSTEM, *SHOT, QUESTION])):
+        out = tmp_path / f"trl of {chat.path.name}"
+        export(chat, "trl", out)
+        row = read_lines(out / "gapft-seed13.jsonl")[0]
+        assert row == {"messages": [*replace_prompt(turns, prompt), answer]}
+        assert is_conversational(row)
 
 
 def give_template(run: RunDirectory, folder: Path, template: str) -> RunDirectory:
     """Copy the run with a model whose chat template renders its conversations."""
     tokenizer = write_byte_llama(folder / "model", chat_template=template)
-    model = run.recipe.model.model_copy(
-        update={"chat_template": True, "args": {"pretrained": str(tokenizer)}}
-    )
-    return copy_run(run, folder / "run", model=model)
+    return copy_chat_run(run, folder / "run", args={"pretrained": str(tokenizer)})
 
 
 def test_rejects_template_that_opens_a_thought(run: RunDirectory, tmp_path: Path) -> None:
@@ -169,7 +165,7 @@ def test_conversations_with_other_token_ids_are_counted(run: RunDirectory, tmp_p
 
 
 def test_rejects_tasks_with_answer_prefix(run: RunDirectory, tmp_path: Path) -> None:
-    chat = copy_run_with_turns(run, tmp_path / "run", {"role": "assistant", "content": "It is"})
+    chat = copy_chat_run(run, tmp_path / "run", [QUESTION, BEGUN])
     with pytest.raises(UserError, match="gen_prefix"):
         export(chat, "trl", tmp_path / "out")
 
@@ -200,3 +196,27 @@ def test_rejects_edited_recipe(run: RunDirectory, tmp_path: Path, to: str) -> No
     with pytest.raises(UserError, match=r"recipe\.yaml: was changed"):
         export(RunDirectory.open(tmp_path / "run"), to, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_dataset_holds_recorded_responses(run: RunDirectory, tmp_path: Path) -> None:
+    files = export(run, "dataset", tmp_path / "out")
+    assert files == [tmp_path / "out" / f"{split}.parquet" for split in ("pool", "audit")]
+    tables = Run(run)
+    for file in files:
+        rows = load_dataset(
+            "parquet", data_files=str(file), split="train", cache_dir=str(tmp_path / "cache")
+        )
+        problems, states = (
+            {row["problem_id"]: row for row in tables.read(name, split=file.stem).to_pylist()}
+            for name in ("problems", "states")
+        )
+        responses = tables.read("responses", split=file.stem).to_pylist()
+        for row, recorded in zip(rows, responses, strict=True):
+            problem, state = problems[row["problem_id"]], states[row["problem_id"]]
+            assert [row[key] for key in ("prompt", "gold")] == [problem["prompt"], problem["gold"]]
+            assert row["state"] == state["state"]
+            assert row["solve_rate"] == state["passing_samples"] / 4
+            assert row["verdict"] == recorded["status"]
+            for key in ("problem_id", "index", "text", "reason", "answer", "finish_reason"):
+                assert row[key] == recorded[key]
+        assert json.loads(rows[0]["gold"]) in "aeiou"

@@ -17,26 +17,18 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from gapft_harness.cli.main import app
+from tests.kit.plugins import build_plugin
 
 _TASKS = Path(lm_eval.__file__).parent / "tasks"
 POLICY = Path(__file__).parents[2] / "gapft_harness" / "demo" / "policy"
 #: Documents of the evaluated split, and samples of each.
 DOCUMENTS, K = 12, 4
 
-#: Answers with the file's texts for the last mark of a prompt; runs jobs in this process.
-PLUGIN = '''
+_SOURCE = """
 import json
 import pathlib
 
-from gapft_harness.api import Generated, Generation, hookimpl
 from tests.kit.recording_run import InProcessExecutor
-
-
-class Here(InProcessExecutor):
-    """Has nothing to close."""
-
-    def close(self):
-        pass
 
 
 class Canned:
@@ -59,17 +51,14 @@ class Canned:
 
     def close(self):
         pass
+"""
 
-
-@hookimpl
-def register_samplers(register):
-    register("canned", Canned)
-
-
-@hookimpl
-def register_executors(register):
-    register("here", lambda settings, files: Here())
-'''
+#: Answers with the file's texts for the last mark of a prompt; runs jobs in this process.
+PLUGIN = build_plugin(
+    _SOURCE,
+    samplers=['"canned", Canned'],
+    executors=['"here", lambda settings, files: InProcessExecutor()'],
+)
 
 
 #: A task of lm-eval that scores options, beside ``gsm8k.yaml``.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,8 +14,8 @@ from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
 from transformers import AutoTokenizer
 
-from gapft_harness.core.records import GREEDY, Problem
-from gapft_harness.hooks.protocols import Request, SamplerSettings
+from gapft_harness.core.records import GREEDY
+from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.loaded_task import ChatLayout
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
@@ -30,27 +29,6 @@ TRIMMING = CHAT_TEMPLATE.replace("message['content']", "message['content'] | tri
 #: Both lm_eval and the package use the first records of the split as few-shot examples.
 FIRST: dict[str, Any] = {"fewshot_config": {"sampler": "first_n"}}
 Row = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Stock:
-    """One of lm-eval's task files on local records.
-
-    Attributes:
-        file: the YAML, relative to lm-eval's tasks.
-        record: builds a record by number.
-        test: the split that is evaluated.
-        train: a split with further records.
-        changes: keys that override the YAML's.
-        begins: whether the task has an answer prefix (gen_prefix).
-    """
-
-    file: str
-    record: Callable[[int], Row]
-    test: str = "test"
-    train: str | None = None
-    changes: Row = field(default_factory=dict)
-    begins: bool = False
 
 
 def build_arc(i: int) -> Row:
@@ -83,32 +61,38 @@ def build_gpqa(i: int) -> Row:
     return {"Question": f"What is {i}?", "Correct Answer": f"{i}", **wrong}
 
 
+def build_nq(i: int) -> Row:
+    return {"question": f"which is number {i}", "answer": [f"T{i}", f"Town {i}"]}
+
+
 pears, bbh = STOCK["gsm8k"].document, STOCK["bbh_cot_fewshot_boolean_expressions"].document
-TASKS = {
-    "gsm8k": Stock("gsm8k/gsm8k.yaml", pears, train="train", changes=FIRST),
-    "gsm8k_cot_llama": Stock("gsm8k/gsm8k-cot-llama.yaml", pears),
-    "mbpp_instruct": Stock(
-        "mbpp/mbpp_instruct.yaml", build_mbpp, changes={"unsafe_code": False}, begins=True
+#: By name: the YAML, relative to lm-eval's tasks, the builder of a record by number, the split that
+#: is evaluated, one with further records, and keys that override the YAML's.
+TASKS: dict[str, tuple[str, Callable[[int], Row], str, str | None, Row]] = {
+    "gsm8k": ("gsm8k/gsm8k.yaml", pears, "test", "train", FIRST),
+    "gsm8k_cot_llama": ("gsm8k/gsm8k-cot-llama.yaml", pears, "test", None, {}),
+    "mbpp_instruct": ("mbpp/mbpp_instruct.yaml", build_mbpp, "test", None, {"unsafe_code": False}),
+    "arc_challenge_chat": (
+        "arc/arc_challenge_chat.yaml", build_arc, "test", "train",
+        {**FIRST, "num_fewshot": 2, "validation_split": None},
     ),
-    "arc_challenge_chat": Stock(
-        "arc/arc_challenge_chat.yaml", build_arc, train="train",
-        changes={**FIRST, "num_fewshot": 2, "validation_split": None}, begins=True,
+    "nq_open": (
+        "nq_open/nq_open.yaml", build_nq, "validation", "train", {**FIRST, "num_fewshot": 3},
     ),
-    "nq_open": Stock(
-        "nq_open/nq_open.yaml",
-        lambda i: {"question": f"which is number {i}", "answer": [f"T{i}", f"Town {i}"]},
-        "validation", "train", {**FIRST, "num_fewshot": 3},
+    "bbh_cot_fewshot_boolean_expressions": (
+        "bbh/cot_fewshot/boolean_expressions.yaml", bbh, "test", None, {},
     ),
-    "bbh_cot_fewshot_boolean_expressions": Stock("bbh/cot_fewshot/boolean_expressions.yaml", bbh),
-    "mmlu_generative": Stock(
-        "mmlu/generative/mmlu_anatomy.yaml", build_mmlu, train="dev", changes={"num_fewshot": 2}
+    "mmlu_generative": (
+        "mmlu/generative/mmlu_anatomy.yaml", build_mmlu, "test", "dev", {"num_fewshot": 2},
     ),
-    "mmlu_pro_math": Stock("mmlu_pro/mmlu_pro_math.yaml", build_mmlu_pro, train="validation"),
-    "gpqa_diamond_generative_n_shot": Stock(
-        "gpqa/generative/gpqa_diamond_generative_n_shot.yaml", build_gpqa, "train",
-        changes={"num_fewshot": 0},
+    "mmlu_pro_math": ("mmlu_pro/mmlu_pro_math.yaml", build_mmlu_pro, "test", "validation", {}),
+    "gpqa_diamond_generative_n_shot": (
+        "gpqa/generative/gpqa_diamond_generative_n_shot.yaml", build_gpqa, "train", None,
+        {"num_fewshot": 0},
     ),
 }  # fmt: skip
+#: Tasks with an answer prefix (gen_prefix).
+BEGUN = {"mbpp_instruct", "arc_challenge_chat"}
 LAYOUTS = [
     ChatLayout(),
     ChatLayout("Be brief."),
@@ -120,11 +104,11 @@ LAYOUTS = [
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("stock")
-    for name, stock in TASKS.items():
-        rows: dict[str, Iterator[Row]] = {stock.test: map(stock.record, range(4))}
-        if stock.train:
-            rows[stock.train] = map(stock.record, range(100, 112))
-        write_task(folder, name, stock.file, rows, **stock.changes)
+    for name, (file, build_record, test, train, changes) in TASKS.items():
+        rows: dict[str, Iterator[Row]] = {test: map(build_record, range(4))}
+        if train:
+            rows[train] = map(build_record, range(100, 112))
+        write_task(folder, name, file, rows, **changes)
     return folder
 
 
@@ -167,13 +151,9 @@ def render_our_prompts(
     )
     retokenizer = Retokenizer(settings)
     return [
-        retokenizer.render(build_request(problem))
-        for problem in load_task(name, [folder], layout).read("audit")
+        retokenizer.render(make_request(p.id, p.prompt, (GREEDY,), turns=p.turns))
+        for p in load_task(name, [folder], layout).read("audit")
     ]
-
-
-def build_request(problem: Problem) -> Request:
-    return make_request(problem.id, problem.prompt, (GREEDY,), turns=problem.turns)
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -185,7 +165,7 @@ def test_prompts_match_lm_eval(folder: Path, models: dict[str, Path], name: str)
         for layout in LAYOUTS:
             ours = render_our_prompts(folder, name, model, layout)
             assert ours == render_stock_prompts(folder, name, model, layout), layout
-            assert all(text.endswith("<assistant>") != TASKS[name].begins for text in ours)
+            assert all(text.endswith("<assistant>") != (name in BEGUN) for text in ours)
 
 
 @pytest.mark.thorough

@@ -10,9 +10,10 @@ from typer.testing import CliRunner
 
 from gapft_harness.cli.main import app
 from gapft_harness.lm_eval_bridge.task_file.code_files import tasks_path
-from tests.gap.results import read_rates, read_results, read_states
 from tests.gap.stock import CHOICE, run_gap, write_stock
 from tests.kit.command import ROOT, succeed
+from tests.kit.planted_run import read_json
+from tests.kit.report_tables import find_row
 
 
 def test_measures_the_pages_copy_of_a_multiple_choice_task(tmp_path: Path) -> None:
@@ -24,7 +25,7 @@ def test_measures_the_pages_copy_of_a_multiple_choice_task(tmp_path: Path) -> No
     (tmp_path / "my_choices_generated.json").write_text(texts)
     done = run_gap(tmp_path, "my_choices_generated", "--limit", "3")
     assert done.exit_code == 0, (done.output, done.exception)
-    (search,) = read_results(tmp_path / "my_choices_generated")["search"]
+    (search,) = read_json(tmp_path / "my_choices_generated/gap/results.json")["search"]
     assert (search["problems"], search["filter"]) == (3, "letter")
 
 
@@ -59,15 +60,15 @@ def test_measures_demo_policy(tmp_path: Path) -> None:
         "gap", "--tasks", "gapft_demo", *model, "--k", 4, "--limit", 24, "--set",
         "search.temperature=0.9", cwd=tmp_path,
     )  # fmt: skip
-    results = read_results(tmp_path / "gaps/gapft_demo")
+    folder = tmp_path / "gaps/gapft_demo/gap"
+    results = read_json(folder / "results.json")
     (search,) = results["search"]
     settings = {row["setting"]: row["value"] for row in results["settings"]}
     assert (search["problems"], search["metric"], settings["temperature"]) == (24, "pass@1", 0.9)
-    counts = read_states(results)["none"]
+    counts = {row["state"]: row["problems"] for row in results["states"]}
     assert sum(counts.values()) == 24
-    greedy = read_rates(results)["none"]["greedy"]["rate"]
+    greedy = find_row(results["curve"], label="greedy")["rate"]
     assert 0 < greedy < 1
-    folder = tmp_path / "gaps/gapft_demo/gap"
     for text in (done.stdout, *((folder / page).read_text() for page in ("gap.html", "gap.md"))):
         assert f"{100 * greedy:.1f}%" in text
         assert "Pass@4" in text
@@ -75,9 +76,8 @@ def test_measures_demo_policy(tmp_path: Path) -> None:
     compared = CliRunner().invoke(
         app,
         [
-            "compare", *[str(tmp_path / "gaps/gapft_demo/gap/greedy")] * 2,
-            "--source-samples", str(tmp_path / "gaps/gapft_demo/gap/samples"),
-            *("--out", str(tmp_path / "compared")),
+            "compare", *[str(folder / "greedy")] * 2,
+            "--source-samples", str(folder / "samples"), "--out", str(tmp_path / "compared"),
         ],
     )  # fmt: skip
     assert compared.exit_code == 0, compared.output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 from collections import Counter
@@ -10,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from tests.gap.results import read_items, read_rates, read_results
 from tests.gap.stock import (
     DOCUMENTS,
     K,
@@ -18,6 +18,8 @@ from tests.gap.stock import (
     run_gap,
     write_stock,
 )
+from tests.kit.planted_run import read_json
+from tests.kit.report_tables import index_rows
 from tests.presentation.exploring import unpack_page
 
 #: The filters of each task, and its metric.
@@ -52,9 +54,9 @@ def test_decisions_match_lm_eval(folder: Path, task: str) -> None:
     assert done.exit_code == 0, (done.output, done.exception)
     expected = evaluate_each_response(folder, task)
     metric = "em" if task == "drop" else "exact_match"
-    results = read_results(folder / task)
-    rates = read_rates(results)
-    assert tuple(rates) == FILTERS[task]
+    results = read_json(folder / task / "gap/results.json")
+    rates = index_rows(results["curve"], "view", "label")
+    assert tuple(dict.fromkeys(view for view, _ in rates)) == FILTERS[task]
     (search,) = results["search"]
     assert (search["problems"], search["k"], search["metric"]) == (DOCUMENTS, K, metric)
     items = read_items(folder / task)
@@ -71,9 +73,9 @@ def test_decisions_match_lm_eval(folder: Path, task: str) -> None:
         counts = [int(items[name, number]["passing"]) for number in range(DOCUMENTS)]
         for k in range(1, K + 1):
             missed = [math.comb(K - c, k) / math.comb(K, k) for c in counts]
-            assert rates[name][f"Pass@{k}"]["rate"] == pytest.approx(1 - sum(missed) / DOCUMENTS)
-        assert rates[name][f"Pass@{K}"]["gain"] == pytest.approx(
-            rates[name][f"Pass@{K}"]["rate"] - rates[name]["Pass@1"]["rate"]
+            assert rates[name, f"Pass@{k}"]["rate"] == pytest.approx(1 - sum(missed) / DOCUMENTS)
+        assert rates[name, f"Pass@{K}"]["gain"] == pytest.approx(
+            rates[name, f"Pass@{K}"]["rate"] - rates[name, "Pass@1"]["rate"]
         )
         check_majority(
             results, name, [rows[1:] for key, rows in expected.items() if key[0] == name]
@@ -136,8 +138,8 @@ def test_reports_unused_repeats_and_votes(folder: Path) -> None:
     assert "search.temperature" in str(refused.exception)
     done = run_gap(folder, task, "--set", "search.temperature=0.2")
     assert done.exit_code == 0, (done.output, done.exception)
-    results = read_results(folder / task)
-    assert list(read_rates(results)) == ["score-first"]
+    results = read_json(folder / task / "gap/results.json")
+    assert {row["view"] for row in results["curve"]} == {"score-first"}
     notes = " ".join(row["note"] for row in results["notes"])
     assert "own repeats (64) are not used" in notes
     assert "maj@64" in notes
@@ -151,7 +153,7 @@ def test_reports_unused_repeats_and_votes(folder: Path) -> None:
 
 def check_majority(results: dict[str, Any], name: str, rows: list[list[dict[str, Any]]]) -> None:
     """Check maj@K, with votes for the texts that lm_eval's filter extracts from K samples."""
-    majority = read_rates(results)[name].get(f"maj@{K}")
+    majority = index_rows(results["curve"], "view", "label").get((name, f"maj@{K}"))
     if name not in ("strict-match", "flexible-extract", "get-answer"):
         assert majority is None, "the filter returns the complete response"
         reason = f"maj@K is not shown (filter {name}): no answer was extracted"
@@ -172,3 +174,9 @@ def read_log(folder: Path, kind: str) -> list[dict[str, Any]]:
     """Read the rows of a log."""
     (log,) = (folder / "gap" / kind).glob("samples_*.jsonl")
     return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def read_items(folder: Path) -> dict[tuple[str, int], dict[str, str]]:
+    """Read items.csv by filter and doc_id."""
+    with (folder / "gap" / "tables" / "items.csv").open(newline="") as file:
+        return {(row["filter"], int(row["doc_id"])): row for row in csv.DictReader(file)}

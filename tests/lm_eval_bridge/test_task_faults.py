@@ -7,54 +7,28 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from lm_eval.tasks import TaskManager
 
 from gapft_harness import load_verifier
 from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.recipe.sections import Search
-
-YAML = """
-task: sums
-class: !function gapft_harness.lm_eval_bridge.task.GapTask
-dataset_path: json
-dataset_kwargs: {data_files: {pool: pool.jsonl, audit: audit.jsonl}}
-training_split: pool
-test_split: audit
-doc_to_text: "{{question}}"
-doc_to_target: "{{answer}}"
-generation_kwargs: {do_sample: false, max_gen_toks: 9, until: []}
-metadata:
-  version: 1
-  gapft: {verifier: boxed_math, id: name}
-"""
-
-
-def build_record(number: int, **more: object) -> dict[str, object]:
-    return {"name": f"n{number}", "question": f"{number} + 1?", "answer": f"{number + 1}", **more}
-
-
-def write_rows(path: Path, rows: list[Any]) -> None:
-    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+from tests.lm_eval_bridge.sums import (
+    build_record,
+    edit_task,
+    load_with_lm_eval,
+    write_rows,
+    write_sums,
+)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name, numbers in (("pool", range(6)), ("audit", range(6, 9))):
-        rows = [build_record(n, kind="sum", worked=f"\\boxed{{{n + 1}}}") for n in numbers]
-        write_rows(tmp_path / f"{name}.jsonl", rows)
-    (tmp_path / "sums.yaml").write_text(YAML, encoding="utf-8")
+    write_sums(tmp_path)
     functions = "def fail(docs): return docs.map(lambda doc: doc['nope'])\n"
     (tmp_path / "utils.py").write_text(functions, encoding="utf-8")
     return tmp_path
-
-
-def edit_task(folder: Path, old: str, new: str) -> None:
-    assert old in YAML
-    (folder / "sums.yaml").write_text(YAML.replace(old, new), encoding="utf-8")
 
 
 def use_task(folder: Path, name: str) -> None:
@@ -81,7 +55,6 @@ FAULTS = [
     # our own keys
     ("verifier: boxed_math, ", "", ["metadata.gapft.verifier"]),
     ("id: name", "keep: [first]", ["metadata.gapft.keep"]),
-    ("id: name", "id: nmae", ["metadata.gapft.id", "'nmae'", "'name'"]),
     ("id: name", "id: \"{{'x'}}\"", ["metadata.gapft.id", "\"{{'x'}}\""]),
     ("id: name", 'id: "{{nmae}}"', ["metadata.gapft.id", "'nmae'"]),
     ("id: name", "gold: answr", ["'answr'"]),
@@ -96,14 +69,12 @@ FAULTS = [
     ("{{question}}", "{{qestion}}", ["doc_to_text", "'qestion'"]),
     ('"{{answer}}"', "answr", ["'answr'"]),
     ("{{answer}}", "{{1 / 0}}", ["ZeroDivisionError"]),
-    ("test_split: audit", "test_split: adit", ["'adit'", "'audit'"]),
     ("data_files: {pool", "data_fils: {pool", ["'data_files'"]),
     ("training_split", "repeats: 0\ntraining_split", ["repeats", "found 0"]),
     ("training_split: pool", f"{EXAMPLES} 6", ["num_fewshot", "found 6"]),
     ("training_split: pool", f"{EXAMPLES} 2", ["6 of 6", "'1'", "pool.jsonl, line 1"]),
     ("training_split", "fewshot_config: {smpler: a}\ntraining_split", ["'smpler'"]),
     ("training_split", "process_docs: !function utils.fail\ntraining_split", ["'nope'"]),
-    ("doc_to_text", "output_type: multiple_choice\ndoc_to_text", ["generate_until"]),
     # generation settings that would be ignored, or that conflict with the recipe
     (OPTIONS, "{untill: []}", ["generation_kwargs", "'untill'", "'until'"]),
     (OPTIONS, "{temperature: 0.9}", ["generation_kwargs.temperature", "0.9", "0.7"]),
@@ -184,11 +155,6 @@ def test_lm_eval_checks_golds_before_generation(folder: Path) -> None:
     task.override_metric("bypass")  # --predict_only judges nothing.
     task.build_all_requests()
     assert len(task.instances) == 3
-
-
-def load_with_lm_eval(folder: Path) -> Any:
-    manager = TaskManager(include_defaults=False, include_path=[str(folder)])
-    return manager.load(["sums"])["tasks"]["sums"]
 
 
 # Sound tasks that look faulty

@@ -12,7 +12,7 @@ from gapft_harness.compare.comparison import Comparison
 from gapft_harness.compare.notes import list_warnings
 from gapft_harness.core.errors import UserError
 from tests.compare import logs
-from tests.compare.logs import join_notes, row, write_log
+from tests.compare.logs import join_notes, read_means, row, write_log
 
 CONFIG = {"model": "hf", "model_args": {"pretrained": "X"}}
 
@@ -23,11 +23,6 @@ def compare_logs(before: Path, after: Path, **choice: Any) -> Comparison:
 
 def find_warnings(comparison: Comparison, text: str) -> list[str]:
     return [warning for warning in list_warnings(comparison) if text in warning]
-
-
-def read_means(comparison: Comparison) -> tuple[float, float]:
-    (paired,) = comparison.findings.models.values()
-    return paired.before, paired.after
 
 
 def write_filters(folder: Path, strict: list[int], flexible: list[int]) -> Path:

@@ -113,18 +113,22 @@ class Environment:
         paths = (path.relative_to(self.site) for path in self.site.rglob("*"))
         return {str(path) for path in paths if "__pycache__" not in path.parts}
 
-    def pip(self, *arguments) -> str:
-        command = [sys.executable, "-m", "pip", "--python", self.python, *arguments]
-        return read_output(run_outside(command, self.workdir))
+    def run(self, *arguments, **environment) -> str:
+        """Run the environment's Python outside the source tree; return its output."""
+        return read_output(run_outside([self.python, *arguments], self.workdir, **environment))
 
-    def lm_eval(self, *arguments, **environment):
-        return run_outside([self.python, "-m", "lm_eval", *arguments], self.workdir, **environment)
+    def pip(self, *arguments) -> None:
+        command = [sys.executable, "-m", "pip", "--quiet", "--python", self.python, *arguments]
+        read_output(run_outside(command, self.workdir))
+
+    def lm_eval(self, *arguments, **environment) -> str:
+        return self.run("-m", "lm_eval", *arguments, **environment)
 
 
 def install(wheel: Path, folder: Path, workdir: Path) -> Environment:
     """Create an environment with the wheel installed."""
     environment = Environment(folder, workdir)
-    environment.pip("install", "--quiet", "--no-deps", "--no-index", wheel)
+    environment.pip("install", "--no-deps", "--no-index", wheel)
     return environment
 
 
@@ -143,7 +147,7 @@ def test_installs_package_and_one_pth(installation):
 
 
 def test_stock_command_finds_tasks(installation):
-    table = read_output(installation.lm_eval(*HELLO, "--tasks", "gapft_demo,gapft_demo_passk"))
+    table = installation.lm_eval(*HELLO, "--tasks", "gapft_demo,gapft_demo_passk")
     assert "gapft_demo_passk" in table
     assert "pass@8" in table
 
@@ -151,60 +155,39 @@ def test_stock_command_finds_tasks(installation):
 def test_demo_runs_from_wheel(installation):
     small = ("data.pool_limit=60", "data.audit_limit=40", "search.k=4", "training.repetitions=1")
     settings = [part for setting in small for part in ("--set", setting)]
-    command = [
-        installation.python,
-        "-m",
-        "gapft_harness.cli.main",
-        "run",
-        "demo",
-        "--condition",
-        "gapft",
-    ]
-    text = read_output(run_outside([*command, "--seed", "13", *settings], installation.workdir))
+    command = ("-m", "gapft_harness.cli.main", "run", "demo", "--condition", "gapft")
+    text = installation.run(*command, "--seed", "13", *settings)
     assert "report: runs/demo/report/index.html" in text
     assert (installation.workdir / "runs/demo/report/index.html").is_file()
 
 
 def test_hook_can_be_disabled(installation):
-    path = run_outside(
-        [
-            *(installation.python, "-c"),
-            "from gapft_harness.lm_eval_bridge.task_file.code_files import tasks_path; "
-            "print(tasks_path())",
-        ],
-        installation.workdir,
-    )
-    folder = Path(read_output(path).strip())
+    module = "gapft_harness.lm_eval_bridge.task_file.code_files"
+    code = f"from {module} import tasks_path; print(tasks_path())"
+    folder = Path(installation.run("-c", code).strip())
     assert installation.site in folder.parents
     flags = (*HELLO, "--tasks", "gapft_demo", "--include_path", folder)
-    assert "pass@1" in read_output(installation.lm_eval(*flags, GAPFT_NO_AUTOLOAD="1"))
+    assert "pass@1" in installation.lm_eval(*flags, GAPFT_NO_AUTOLOAD="1")
     code = "import lm_eval.tasks as t; print(hasattr(t.TaskManager.__init__, '__wrapped__'))"
     for switch, extended in (("1", "False"), ("", "True")):
-        result = run_outside(
-            [installation.python, "-c", code], installation.workdir, GAPFT_NO_AUTOLOAD=switch
-        )
-        assert read_output(result).strip() == extended
+        assert installation.run("-c", code, GAPFT_NO_AUTOLOAD=switch).strip() == extended
 
 
 def test_startup_imports_no_module(installation):
     code = "import sys; print([m for m in sys.modules if 'gapft' in m or m == 'pluggy'])"
-    assert (
-        read_output(run_outside([installation.python, "-c", code], installation.workdir)).strip()
-        == "[]"
-    )
+    assert installation.run("-c", code).strip() == "[]"
 
 
 @pytest.mark.thorough
 def test_editable_install_and_uninstall(wheel, tmp_path, workdir):
     installation = install(wheel, tmp_path / "env", workdir)
-    installation.pip("uninstall", "--quiet", "--yes", "gapft-harness")
+    installation.pip("uninstall", "--yes", "gapft-harness")
     assert installation.files() == installation.before
     installation.pip(
-        *("install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"),
-        *("--editable", ROOT),
+        *("install", "--no-deps", "--no-index", "--no-build-isolation", "--editable", ROOT)
     )
-    assert "pass@1" in read_output(installation.lm_eval(*HELLO, "--tasks", "gapft_demo"))
-    installation.pip("uninstall", "--quiet", "--yes", "gapft-harness")
+    assert "pass@1" in installation.lm_eval(*HELLO, "--tasks", "gapft_demo")
+    installation.pip("uninstall", "--yes", "gapft-harness")
     assert installation.files() == installation.before
     start = run_outside([installation.python, "-c", "print('fine')"], installation.workdir)
     assert (read_output(start).strip(), start.stderr) == ("fine", "")

@@ -80,31 +80,33 @@ def test_arm_gets_own_responses(write_records, model):
         RecordedSampler(build_settings(path, model), Adapter(Arm("replay", 13), "unused"))
 
 
-def test_reports_missing_response(write_records, model):
-    path = write_records(*RECORDS)
-    sampler = RecordedSampler(build_settings(path, model), None)
-    with pytest.raises(UserError, match=r"responses\.jsonl: .*'a': sample 2 of the source model"):
-        generate_all(sampler, [make_request("a", "First?", (0, 1, 2))], DECODE, 0)
-    arm = RecordedSampler(build_settings(path, model), Adapter(Arm("gapft", 13), "unused"))
-    with pytest.raises(UserError, match="'b': greedy response of the trained model gapft-seed13"):
-        generate_all(arm, [make_request("b", "Second?", (GREEDY,))], DECODE, 0)
+FIRST = Attempt("A", (), "stop", "No.")
 
 
 def test_distinguishes_attempts_of_episode(write_records, model):
     later = {**RECORDS[0], "attempt": 2, "text": "again"}
     sampler = RecordedSampler(build_settings(write_records(*RECORDS, later), model), None)
-    first = Attempt("A", (), "stop", "No.")
-    requests = [make_request("a", "?", (GREEDY,)), make_request("a", "?", (GREEDY,), (first,))]
+    requests = [make_request("a", "?", (GREEDY,)), make_request("a", "?", (GREEDY,), (FIRST,))]
     assert generate_texts(sampler, *requests) == [["A"], ["again"]]
-    with pytest.raises(UserError, match="'a': greedy response, attempt 3 of the source model"):
-        generate_all(sampler, [make_request("a", "?", (GREEDY,), (first, first))], DECODE, 0)
 
 
-def test_rejects_id_and_prompt_for_same_response(write_records, model):
-    both = {"prompt": "First?", "index": 0, "text": "other"}
-    sampler = RecordedSampler(build_settings(write_records(*RECORDS, both), model), None)
-    with pytest.raises(UserError, match="two records for problem 'a': sample 0"):
-        generate_all(sampler, [make_request("a", "First?", (0,))], DECODE, 0)
+BOTH = {"prompt": "First?", "index": 0, "text": "other"}
+
+
+@pytest.mark.parametrize(
+    ("request_", "seed", "message"),
+    [
+        (make_request("a", "x", (0, 1, 2)), None, "'a': sample 2 of the source model"),
+        (make_request("b", "x", (GREEDY,)), 13, "'b': greedy response of the trained model gapft-"),
+        (make_request("a", "x", (GREEDY,), (FIRST,)), None, "'a': greedy response, attempt 2 of"),
+        (make_request("a", "First?", (0,)), None, "two records for problem 'a': sample 0"),
+    ],
+)
+def test_missing_or_ambiguous_response_is_named(write_records, model, request_, seed, message):
+    settings = build_settings(write_records(*RECORDS, BOTH), model)
+    sampler = RecordedSampler(settings, Adapter(Arm("gapft", seed), "unused") if seed else None)
+    with pytest.raises(UserError, match=message):
+        generate_all(sampler, [request_], DECODE, 0)
 
 
 @pytest.mark.parametrize(
@@ -124,8 +126,3 @@ def test_rejects_id_and_prompt_for_same_response(write_records, model):
 def test_reports_file_and_line_of_malformed_record(write_records, model, line, message):
     with pytest.raises(UserError, match=rf"responses\.jsonl, line 2: .*{message}"):
         RecordedSampler(build_settings(write_records(RECORDS[0], line), model), None)
-
-
-def test_missing_record_file_is_named(tmp_path, model):
-    with pytest.raises(UserError, match=r"absent\.jsonl: cannot be read"):
-        RecordedSampler(build_settings(tmp_path / "absent.jsonl", model), None)

@@ -65,21 +65,31 @@ ROWS = {
 }
 
 
-def write_exact_match_task(folder: Path) -> Path:
-    """Write a stock task whose metric is an exact match of the whole response."""
+def write_metric_task(folder: Path, **changes: Any) -> dict[str, str]:
+    """Write a stock task whose metric is an exact match of the whole response.
+
+    Args:
+        folder: gets the task and its data.
+        changes: other keys of the task.
+
+    Returns:
+        The parameters of ``task_metric``.
+    """
+    folder.mkdir(exist_ok=True)
     (folder / "data.jsonl").write_text(json.dumps({"question": "?", "answer": "5"}))
+    files = {"data_files": {"train": str(folder / "data.jsonl")}}
     task = {
         "task": "pears",
         "dataset_path": "json",
-        "dataset_kwargs": {"data_files": {"train": str(folder / "data.jsonl")}},
+        "dataset_kwargs": {**files, "cache_dir": str(folder / "cache")},
         "output_type": "generate_until",
         "test_split": "train",
         "doc_to_text": "{{question}}",
         "doc_to_target": "{{answer}}",
         "metric_list": [{"metric": "exact_match"}],
     }
-    (folder / "pears.yaml").write_text(yaml.safe_dump(task))
-    return folder
+    (folder / "pears.yaml").write_text(yaml.safe_dump(task | changes))
+    return {"task": "pears", "include_path": str(folder)}
 
 
 def create_verifier(row: VerifierRow, folder: Path) -> Judge:
@@ -95,7 +105,7 @@ def create_verifier(row: VerifierRow, folder: Path) -> Judge:
     if row.name == "reasoning_gym" and find_spec("reasoning_gym") is None:
         pytest.skip("the extra reasoning-gym is not installed: NOT TESTED")
     if row.name == "task_metric":
-        params |= {"task": "pears", "include_path": str(write_exact_match_task(folder))}
+        params |= write_metric_task(folder)
     elif row.name != "option_letter":
         params |= {"workers": 1}
     return load_verifier(row.name, **params)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from fractions import Fraction
-from html.parser import HTMLParser
+from html import unescape
 
 import pytest
 from rich.console import Console
@@ -44,20 +45,6 @@ def build_page() -> Page:
     return Page("made", HOSTILE, [section, Section("Two", [], [folded], [], ["Cut."])], [items])
 
 
-class Reader(HTMLParser):
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.text = ""
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
 def test_files_have_equal_unrounded_rows() -> None:
     files = build_page().build_files()
     results = json.loads(files["results.json"])
@@ -78,16 +65,17 @@ def test_all_outputs_show_the_same_cells() -> None:
     page = build_page()
     console = Console(width=80, record=True, file=io.StringIO())
     page.print(console)
-    html = Reader(page.to_html())
-    for text in (html.text.replace("\xa0", " "), page.to_markdown(), console.export_text()):
+    markup = page.to_html()
+    tags = {*re.findall(r"<(\w+)", markup)}
+    html = unescape(re.sub("<[^>]*>", "", markup)).replace("\xa0", " ")
+    for text in (html, page.to_markdown(), console.export_text()):
         for part in ("+2.3 [+0.4, +4.4]", "1,367", "An answer.", "A note.", "Cut.", "–", "Two"):
             assert part in text
         assert "secret" not in text
         assert "<U+202E>" in text.replace("\\", "")
         assert "\x1b[2J" not in text
-    assert "b" not in html.tags
-    assert "details" in html.tags
-    assert "script" not in html.tags
+    assert "details" in tags
+    assert not {"b", "script"} & tags
 
 
 def test_terminal_keeps_numbers_on_one_line() -> None:

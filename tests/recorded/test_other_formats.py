@@ -90,27 +90,6 @@ def test_imports_greedy_and_sample_logs(task: LettersTask, model: Path, repeats:
     ]
 
 
-def test_rejects_log_without_verdicts_per_response(task: LettersTask, model: Path) -> None:
-    greedy = write_lines(task.folder / "greedy.jsonl", build_greedy_log(task))
-    rows = build_samples_log(task)
-    for row in rows:
-        del row["verdicts"]
-    file = write_lines(task.folder / "samples.jsonl", rows)
-    with pytest.raises(
-        UserError, match=r"line 1: 3 responses, and pass@1 of 0\.333 does not say which"
-    ):
-        search_logs(task, model, "run", [file], greedy=greedy, k=3)
-    rows[0]["pass@1"] = rows[1]["pass@1"] = 1.0
-    write_lines(task.folder / "samples.jsonl", rows)
-    run = search_logs(task, model, "all", [file], greedy=greedy, k=3)
-    assert get_states(run) == STATES, "all of the first two problems' samples, and none of the last"
-    counts = {
-        problem_id.partition("-")[0]: sum(entry.verdict.passed for entry in judged[1:])
-        for problem_id, judged in read_judged(run.path / "pool/responses.parquet")
-    }
-    assert counts == {"pool0": 3, "pool1": 3, "pool2": 0}
-
-
 def test_rejects_unusable_logs(task: LettersTask, model: Path) -> None:
     """Repeated logs, several responses as a greedy one, and mixed formats."""
     greedy = write_lines(task.folder / "greedy.jsonl", build_greedy_log(task))

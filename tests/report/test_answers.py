@@ -30,32 +30,30 @@ def write_tables(
     golds: Sequence[Any] = GOLDS,
     source: Sequence[str | None] = ("B", None, "D"),
     trained: Sequence[str | None] = ("A", "A", "C"),
-    statuses: Sequence[str] = (),
+    status: str = "",
 ) -> Path:
     """Write a run's tables of three problems; by default statuses are those of exact answers."""
     ids = ["p1", "p2", "p3"]
+    right = [gold["answer"] if isinstance(gold, dict) else gold for gold in golds]
 
-    def table(name: str, columns: dict[str, Any]) -> None:
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(pa.table(columns), path)
+    def judge(answers: Sequence[str | None], index: int) -> pa.Table:
+        statuses = [
+            status or ("pass" if answer == gold else "fail")
+            for answer, gold in zip(answers, right, strict=True)
+        ]
+        column = pa.array(answers, pa.string())
+        return pa.table(
+            {"problem_id": ids, "index": [index] * 3, "status": statuses, "answer": column}
+        )
 
-    def judge(answers: Sequence[str | None], index: int) -> dict[str, Any]:
-        right = [g["answer"] if isinstance(g, dict) else g for g in golds]
-        verdicts = ["pass" if a == g else "fail" for a, g in zip(answers, right, strict=True)]
-        return {
-            "problem_id": ids,
-            "index": [index] * 3,
-            "status": statuses or verdicts,
-            "answer": pa.array(answers, pa.string()),
-        }
-
-    table("audit/problems.parquet", {"problem_id": ids, "gold": [json.dumps(g) for g in golds]})
-    greedy, sample = judge(source, -1), judge(["A"] * 3, 0)
-    both = pa.concat_tables([pa.table(greedy), pa.table(sample)])
-    pq.write_table(both, folder / "audit/responses.parquet")
+    for name in ("audit", "decisions"):
+        (folder / name).mkdir()
+    problems = pa.table({"problem_id": ids, "gold": [json.dumps(gold) for gold in golds]})
+    pq.write_table(problems, folder / "audit/problems.parquet")
+    responses = pa.concat_tables([judge(source, -1), judge(["A"] * 3, 0)])
+    pq.write_table(responses, folder / "audit/responses.parquet")
     for name in TABLES.values():
-        table(name, judge(trained, -1))
+        pq.write_table(judge(trained, -1), folder / name)
     return folder
 
 
@@ -76,7 +74,7 @@ def test_reads_gold_from_object_answer(tmp_path: Path) -> None:
 INVALID_TABLES: dict[str, dict[str, Any]] = {
     "'letters'": {"source": [None] * 3},
     r"gapft-seed21.parquet: .*'letters' .*p1 \(gold 'B', answer 'A', verdict pass\)": {
-        "statuses": ["pass", "pass", "pass"],
+        "status": "pass",
         "source": GOLDS,
     },
     r"'options'.*\{.answer.: 3\}": {"golds": ({"answer": 3}, "A", "C")},

@@ -26,7 +26,6 @@ from gapft_harness.run_directory.tables import response_schema
 from tests.kit.records import record_files
 from tests.kit.report_tables import build_results, index_rows
 from tests.report import planted
-from tests.report.written_run import build_response, write_rows
 
 
 def write_endings(path: Path, rows: list[tuple[str, str | None]]) -> Path:
@@ -81,20 +80,21 @@ ARMS = {
 SAME = {"times": 3, "episodes": 3, "verdicts_differ": [], "feedback_differs": []}
 
 
-def build_rows(episodes: list[tuple[str, int, int, str]]) -> list[dict[str, Any]]:
+def write_episodes(path: Path, episodes: list[tuple[str, int, int, str]]) -> None:
     attempt = {"text": "x", "token_ids": [1], "finish_reason": "stop", "feedback": "no"}
-    return [
-        {**build_response(problem, index, "t", status), "attempts": [attempt] * earlier}
+    rows = [
+        {"problem_id": problem, "index": index, "status": status, "attempts": [attempt] * earlier}
         for problem, index, earlier, status in episodes
     ]
+    path.parent.mkdir(exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows, schema=response_schema()), path)
 
 
 @pytest.fixture
 def run_folder(tmp_path: Path) -> Path:
-    write_rows(tmp_path / "audit/responses.parquet", build_rows(AUDIT), response_schema())
+    write_episodes(tmp_path / "audit/responses.parquet", AUDIT)
     for arm, episodes in ARMS.items():
-        path = tmp_path / f"decisions/{arm.name}.parquet"
-        write_rows(path, build_rows(episodes), response_schema())
+        write_episodes(tmp_path / f"decisions/{arm.name}.parquet", episodes)
     return tmp_path
 
 

@@ -157,6 +157,12 @@ LEFT = {
     "attribute of a function": ("json", "hasattr(json.loads, 'left')", "json.loads.left = 1"),
     "sys.path": ("sys", "'/left' in sys.path", "sys.path.append('/left')"),
     "umask": ("os", "os.umask(0o22) != 0o22", "os.umask(0o77)"),
+    "mode of the folder": (
+        "os, contextlib", "os.stat('/tmp').st_mode & 0o777 == 0o700",
+        "with contextlib.suppress(OSError): os.chmod('/tmp', 0o700)",
+    ),
+    "current folder": ("os", "os.getcwd() == '/dev'", "os.chdir('/dev')"),
+    "recursion limit": ("sys", "sys.getrecursionlimit() == 777", "sys.setrecursionlimit(777)"),
     "lowered limit": (
         "resource",
         "len({*resource.getrlimit(7)}) == 2",
@@ -174,12 +180,10 @@ LEFT = {
 }  # fmt: skip
 
 
-def build_leaving_call(start: str, is_left: str, leave: str) -> Program:
+def build_leaving_source(start: str, is_left: str, leave: str) -> str:
     """Build a function that returns its argument where nothing was left, and leaves something."""
     start = start if "=" in start or not start else f"import {start}"
-    return build_call(
-        f"{start}\ndef f(x):\n    if {is_left}: return None\n    {leave}\n    return x"
-    )
+    return f"{start}\ndef f(x):\n    if {is_left}: return None\n    {leave}\n    return x"
 
 
 def summarize_result(result: Any) -> list[tuple[str, str, str]]:
@@ -206,11 +210,18 @@ def judge_alone_and_together(
 NUMBERS = [Test(str(number), str(number)) for number in range(5)]
 
 
-def test_calls_share_no_state(sandbox: Sandbox) -> None:
-    programs = {name: build_leaving_call(*row) for name, row in LEFT.items()}
+def test_executions_share_no_state(sandbox: Sandbox) -> None:
+    """Neither calls of a function nor programs that read their input."""
+    sources = {name: build_leaving_source(*row) for name, row in LEFT.items()}
+    programs = {name: build_call(source) for name, source in sources.items()}
+    programs |= {
+        f"{name}, stdin": Program(f"{source}\nprint(f(int(input())))")
+        for name, source in sources.items()
+        if "stdout" not in source
+    }
     summaries = judge_alone_and_together(sandbox, programs, NUMBERS)
     verdicts = {name: {row[0] for row in summary} for name, summary in summaries.items()}
-    assert verdicts == {name: {"accepted"} for name in LEFT}
+    assert verdicts == {name: {"accepted"} for name in programs}
 
 
 #: Functions with the verdict of the third of five tests, whose input is 2.

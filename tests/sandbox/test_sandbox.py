@@ -23,6 +23,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.sandbox import InfrastructureError, Limits, Program, Sandbox, Test, probe_tiers
 from gapft_harness.sandbox.probes import _CANARIES, _build_canary
 from gapft_harness.sandbox.records import TIERS
+from tests.kit.running_commands import wait_for_end
 from tests.sandbox.confined_machine import LANDLOCK, UNSHARE
 from tests.sandbox.conftest import LIMITS
 from tests.sandbox.outside_world import list_living_descendants
@@ -232,19 +233,10 @@ with Sandbox(workers=1, limits=Limits(cpu_s=50, wall_s=60, memory_bytes=256 << 2
     deadline = time.monotonic() + 120
     while len(family := list_living_descendants(others)) < 3 and time.monotonic() < deadline:
         time.sleep(0.05)
+    assert len(family) > 2
     harness.kill()
     harness.communicate()
-    while any(is_alive(pid) for pid in family) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert len(family) > 2
-    assert not [pid for pid in family if is_alive(pid)]
-
-
-def is_alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    wait_for_end(family)
 
 
 def test_preloaded_modules_can_be_imported():
@@ -315,6 +307,7 @@ def test_probe_names_tier_and_outcomes(tier):
 
 
 REFUSING = """
+from tests.kit.running_commands import wait_for_end
 from tests.sandbox.confined_machine import refuse_calls
 refuse_calls({calls!r})
 from gapft_harness.core.errors import UserError

@@ -25,21 +25,12 @@ FILES = sorted(
     str(path) for path in Path(sysconfig.get_path("stdlib"), "encodings").glob("[ci]*[0-9].py")
 )[: 3 * len(GOLDS) + 1]
 
-_BITS = """
-def guess(test):
-    if get(3 * test + 3):  # somebody was given the next test
-        return not get(3 * test + 2)
-    for asked in (3 * test, 3 * test + 1):  # two samples may be on their way at once
-        if not get(asked):
-            put(asked)
-            return True
-    put(3 * test + 2)  # somebody said yes, and was not
-    return False
-"""
-
-_PAGE_CACHE = f"""
+#: Notes one bit for each file in the page cache, and guesses golds by the notes of other samples.
+NOTES = f"""
 import os
 FILES = {FILES!r}
+def cached(file):
+    return os.preadv(file, [bytearray(1)], 0, os.RWF_NOWAIT) == 1
 def get(i):
     file = os.open(FILES[i], os.O_RDONLY)
     try:
@@ -60,13 +51,16 @@ def get(i):
 def put(i):
     with open(FILES[i], "rb") as file:
         file.read(1)
+def guess(test):
+    if get(3 * test + 3):  # somebody was given the next test
+        return not get(3 * test + 2)
+    for asked in (3 * test, 3 * test + 1):  # two samples may be on their way at once
+        if not get(asked):
+            put(asked)
+            return True
+    put(3 * test + 2)  # somebody said yes, and was not
+    return False
 """
-
-#: Defines ``guess(test)`` for each program.
-NOTES = f"""{_PAGE_CACHE}
-def cached(file):
-    return os.preadv(file, [bytearray(1)], 0, os.RWF_NOWAIT) == 1
-{_BITS}"""
 
 
 def drop_pages() -> None:
@@ -76,9 +70,6 @@ def drop_pages() -> None:
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
         os.close(file)
 
-
-STDIN = "\nprint('yes' if guess(int(input())) else 'no')"
-FUNCTION = "\ndef f(test):\n    return guess(test)"
 
 SAMPLES = 40
 _ROOMY = Limits(cpu_s=4, memory_bytes=256 << 20)
@@ -91,8 +82,8 @@ def build_suite(kind: str, golds: list[bool]) -> list[Test]:
 
 def build_sample(kind: str, number: int) -> Program:
     if kind == "stdin":
-        return Program(f"{NOTES}{STDIN}\n# {number}")
-    return Program(f"{NOTES}{FUNCTION}\n# {number}", "function", "f")
+        return Program(f"{NOTES}print('yes' if guess(int(input())) else 'no')\n# {number}")
+    return Program(f"{NOTES}def f(test): return guess(test)\n# {number}", "function", "f")
 
 
 @pytest.mark.parametrize("tier", TIERS)

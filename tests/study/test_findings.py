@@ -1,4 +1,4 @@
-"""A study's findings: cells as in their own reports, and means recomputed from decisions."""
+"""A study's findings: cells as in their own reports, recomputed means, and joined tables."""
 
 from __future__ import annotations
 
@@ -14,14 +14,39 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.presentation.content import Column, Table
+from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.report.findings.computation import compute_findings
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.study.cells import Cell
 from gapft_harness.study.findings import StudyFindings, compute_study
+from gapft_harness.study.page import join_tables
 from gapft_harness.study.protocol import select_audit_protocol, select_task_protocol
 from gapft_harness.study.recipe import StudyRecipe
-from tests.report.planted import CONDITIONS
-from tests.study.planted_cells import build_cell
+from tests.report import planted
+
+
+def build_cell(number: int, sizes: tuple[int, int, int] = (30, 20, 18)) -> ReportInputs:
+    """Build planted inputs; each number gives different trained models on the same audit."""
+    base = planted.build_inputs(sizes=sizes, k=4)
+    arms = [
+        planted.build_arm(
+            base.audit,
+            trained.arm.condition,
+            trained.arm.seed,
+            tuple(rate * (0.8 + 0.15 * number) for rate in planted.FLOWS[trained.arm.condition]),
+        )
+        for trained in base.arms
+    ]
+    content = {
+        "name": "planted",
+        "data": {"task": "planted"},
+        "model": {"args": {"pretrained": "planted"}},
+        "search": {"k": 4},
+        "statistics": {"replicates": 200},
+    }
+    recipe = check_recipe(content, "planted").model_dump(mode="json")
+    return replace(base, arms=tuple(arms), recipe=recipe)
 
 
 def build_planted_cell(name: str, inputs: ReportInputs) -> Cell:
@@ -76,7 +101,7 @@ def test_mean_equals_recomputed_cell_differences(
         ]
         assert mean.value == sum(differences) / 3
         assert mean.low <= float(mean.value) <= mean.high
-    first = [("gapft", other) for other in (*CONDITIONS[1:], "source")]
+    first = [("gapft", other) for other in (*planted.CONDITIONS[1:], "source")]
     assert list(findings.means)[:4] == first
     assert [b for a, b in findings.means if findings.is_matched(a, b)] == ["uniform", "replay"]
 
@@ -148,3 +173,25 @@ def test_rejects_different_episode_settings(three_inputs: dict[str, ReportInputs
     cells = [build_planted_cell("a", three_inputs["a"]), build_planted_cell("b", other)]
     with pytest.raises(UserError, match=r"episode\.attempts 1 → 3"):
         compute(cells)
+
+
+RATE = Column("rate", "Pass@1", "share")
+
+
+PLAIN = Table("rates", [RATE], [{"rate": 0.5}])
+
+
+def test_columns_of_any_cell_are_kept() -> None:
+    more = Table("rates", [RATE, Column("extra", "extra")], [{"rate": 0.5, "extra": "x"}])
+    (joined,) = join_tables({"A": [PLAIN], "B": [more]})
+    assert [column.key for column in joined.columns] == ["cell", "rate", "extra"]
+    first, second = joined.list_entries()
+    assert (first["extra"], second["extra"], second["rate"]) == (None, "x", 0.5)
+    assert joined.columns[2].format_cell(joined.rows[0]) == ""
+
+
+def test_marks_of_any_cell_are_kept() -> None:
+    marked = Table("rates", [Column("rate", "Pass@1 †", "share")], [{"rate": 0.5}])
+    for tables in ({"A": [marked], "B": [PLAIN]}, {"A": [PLAIN], "B": [marked]}):
+        (joined,) = join_tables(tables)
+        assert [column.title for column in joined.titled] == ["cell", "Pass@1 †"]

@@ -1,7 +1,6 @@
 """Every bundled task: prompt, gold, splits, decoding, passk and pool tasks."""
 
 import json
-from functools import partial
 
 import pytest
 import yaml
@@ -51,12 +50,16 @@ def test_benchmarks_have_four_tasks_in_two_groups():
 
 
 @each_benchmark
-def test_passk_task_differs_only_in_decoding(benchmark, data):
+def test_splits_are_disjoint_and_passk_differs_in_decoding(benchmark, data):
     task = load_task(f"gapft_{benchmark}")
     twin = load_task(f"gapft_{benchmark}_passk")
     pool = load_task(f"gapft_{benchmark}_pool")
-    assert [p.prompt for p in twin.read("audit")] == [p.prompt for p in task.read("audit")]
-    assert [p.id for p in pool.read("audit")] == [p.id for p in task.read("pool")]
+    problems, audit = task.read("pool"), task.read("audit")
+    assert not {p.prompt for p in problems} & {p.prompt for p in audit}
+    for split in (problems, audit):
+        assert len({p.id for p in split}) == len(split)
+    assert [p.prompt for p in twin.read("audit")] == [p.prompt for p in audit]
+    assert [p.id for p in pool.read("audit")] == [p.id for p in problems]
     assert task.build_decoding() == twin.build_decoding() == pool.build_decoding()
     assert not task.build_decoding().do_sample
     folder = tasks_path() / benchmark
@@ -68,20 +71,29 @@ def test_passk_task_differs_only_in_decoding(benchmark, data):
     assert tuple(options["until"]) == task.build_decoding().until
 
 
-@each_benchmark
-def test_pool_and_audit_are_disjoint(benchmark, data):
+#: By benchmark: golds of the pool and of the audit, verifier, response rule and longest response.
+READ = {
+    "logiqa": (["B", "C", "B"], ["A", "C"], "option_letter", "shortest", 64),
+    "reclor": (["B", "C", "A"], ["D", "C"], "option_letter", "shortest", 64),
+    "gsm8k": (["1000", "2000", "3000"], ["4000", "5000"], "math", "shortest", 512),
+}
+
+
+@pytest.mark.parametrize("benchmark", READ)
+def test_reads_benchmark(benchmark, data):
     task = load_task(f"gapft_{benchmark}")
-    pool, audit = task.read("pool"), task.read("audit")
-    assert not {p.prompt for p in pool} & {p.prompt for p in audit}
-    for problems in (pool, audit):
-        assert len({p.id for p in problems}) == len(problems)
+    golds = [
+        [p.gold["answer"] if isinstance(p.gold, dict) else p.gold for p in split]
+        for split in (task.read("pool"), task.read("audit"))
+    ]
+    settings = task.verifier, task.keep, task.build_decoding().max_gen_toks
+    assert (*golds, *settings) == READ[benchmark]
 
 
-def test_reads_logiqa(data):
+def test_reads_ids_and_prompts(data):
     task = load_task("gapft_logiqa")
     pool, audit = task.read("pool"), task.read("audit")
     assert [p.document["id"] for p in audit] == [2, 2]
-    assert len(pool) == 3
     assert pool[2].id == f"{pool[0].id}#2"
     assert audit[0].id.startswith("2-")
     assert audit[0].prompt == (
@@ -90,11 +102,13 @@ def test_reads_logiqa(data):
         "Question: What is true of Tom?\nA. Nothing at all\nB. A white swan\nC. It did not rain\n"
         "D. It was not locked\nAnswer:"
     )
-    assert audit[0].gold["answer"] == "A"
     assert audit[0].gold["options"][3] == "It was not locked"
-    assert (task.verifier, task.verifier_params) == ("option_letter", {"rule": "first_explicit"})
-    assert task.keep == "shortest"
-    assert task.build_decoding().max_gen_toks == 64
+    assert task.verifier_params == {"rule": "first_explicit"}
+    reclor = load_task("gapft_reclor").read("pool")
+    assert [p.id.split("-")[0] for p in reclor] == ["train_0", "train_1", "train_2"]
+    problem = load_task("gapft_gsm8k").read("audit")[0]
+    assert problem.document["solution"] == "She has 4*1000=4,000 pens."
+    assert problem.prompt.endswith("How many pens are there?")
 
 
 def test_logiqa_whole_keeps_shared_problems(data):
@@ -127,24 +141,6 @@ def test_lm_eval_applies_both_logiqa_rules(name, passed, data):
         assert {sample["pass@1"] for sample in results["samples"][name]} == expected
 
 
-def test_reads_reclor(data):
-    task = load_task("gapft_reclor")
-    assert [p.id.split("-")[0] for p in task.read("pool")] == ["train_0", "train_1", "train_2"]
-    assert [p.gold["answer"] for p in task.read("audit")] == ["D", "C"]
-    assert (task.verifier, task.keep, task.dropped) == ("option_letter", "shortest", [])
-
-
-def test_reads_gsm8k(data):
-    task = load_task("gapft_gsm8k")
-    pool, audit = task.read("pool"), task.read("audit")
-    assert [problem.gold for problem in pool] == ["1000", "2000", "3000"]
-    assert [problem.gold for problem in audit] == ["4000", "5000"]
-    assert audit[0].document["solution"] == "She has 4*1000=4,000 pens."
-    assert audit[0].prompt.endswith("How many pens are there?")
-    assert (task.verifier, task.keep, task.dropped) == ("math", "shortest", [])
-    assert task.build_decoding().max_gen_toks == 512
-
-
 def test_math_audit_comes_from_test_split(data):
     task = load_task("gapft_math")
     audit, pool = task.read("audit"), task.read("pool")
@@ -169,7 +165,7 @@ def test_second_math_audit_is_disjoint(data):
     assert parts[0]
     assert not parts[0] & (parts[1] | parts[2])
     assert [p.prompt for p in second.read("pool")] == [p.prompt for p in first.read("pool")]
-    assert [p.prompt for p in second.read("audit")] == [p.prompt for p in first.read("calibration")]
+    assert [p.prompt for p in second.read("audit")] == [p.prompt for p in first.read_validation()]
 
 
 def test_math_without_test_file_splits_training_file(data):
@@ -186,27 +182,22 @@ def test_math_without_test_file_splits_training_file(data):
 
 def test_validation_is_optional(data, read_error):
     """The validation problems are LogiQA's dev.txt and further problems of MATH's test split."""
-    (problem,) = load_task("gapft_logiqa").read("calibration")
+    (problem,) = load_task("gapft_logiqa").read_validation()
     assert "Some birds swim." in problem.prompt, "the others are in the pool or the audit"
     for file in ("MATH/test.jsonl", "logiqa2/dev.txt"):
         (data / file).unlink()
     for name, file in (("math", "test.jsonl"), ("logiqa", "dev.txt")):
         task = load_task(f"gapft_{name}")
         assert task.read("audit")
-        assert file in read_error(partial(task.read, "calibration"))
+        assert file in read_error(task.read_validation)
 
 
-@pytest.mark.parametrize(
-    ("benchmark", "folder"),
-    [
-        ("logiqa", "logiqa2"),
-        ("reclor", "reclor"),
-        ("math", "MATH"),
-        ("gsm8k", "gsm8k"),
-        ("livecodebench", "livecodebench"),
-    ],
-)
-def test_missing_data_names_searched_places(benchmark, folder, tmp_path, monkeypatch, read_error):
+FOLDERS = {"logiqa": "logiqa2", "math": "MATH"}
+
+
+@pytest.mark.parametrize("benchmark", ["logiqa", "reclor", "math", "gsm8k", "livecodebench"])
+def test_missing_data_names_searched_places(benchmark, tmp_path, monkeypatch, read_error):
+    folder = FOLDERS.get(benchmark, benchmark)
     monkeypatch.setenv("GAPFT_DATA_DIR", str(tmp_path))
     monkeypatch.setenv(f"GAPFT_REVISION_{folder.upper()}", "no-such-revision")
     message = read_error(load_task, f"gapft_{benchmark}")
@@ -214,7 +205,6 @@ def test_missing_data_names_searched_places(benchmark, folder, tmp_path, monkeyp
     assert "no-such-revision" in message
 
 
-WRONG_KIND = build_test("1", "4", "functional")
 #: A file of the data folder, the number of a record, and its change, which makes it unusable.
 BAD_RECORDS = [
     ("logiqa2/test.txt", 2, {"answer": 4}),

@@ -71,38 +71,30 @@ def test_finds_errata_by_id_or_title():
     assert len(names) == len(set(names)) == 17
 
 
-def test_prompt_of_stdin_problem(data):
-    (problem, _) = load_task("gapft_livecodebench").read("audit")
-    assert problem.prompt == (
+def test_prompts_and_golds(data):
+    stdin, function = load_task("gapft_livecodebench").read("audit")
+    assert stdin.prompt == (
         "Solve the programming problem below in Python 3. Write a whole program that reads from "
         "standard input and writes to standard output. It is run on many inputs, so leave out "
         "sample data and messages. Reply with exactly one fenced Python code block that holds the "
         "complete code.\n\nProblem:\n\nMultiply the given number by 4.\n\nAnswer:"
     )
-    assert problem.gold["kind"] == "stdin"
-    assert problem.gold["function"] is None
-    suite = read_suite(problem.gold)
+    assert "standard input" not in function.prompt
+    assert function.prompt.endswith(
+        "Problem:\n\nMultiply the given number by 5.\n\nCode to complete:\n\n```python\n"
+        "class Solution:\n    def scale(self, n: int) -> int:\n```\n\nAnswer:"
+    )
+    assert (stdin.gold["kind"], stdin.gold["function"]) == ("stdin", None)
+    assert (function.gold["kind"], function.gold["function"]) == ("function", "scale")
+    suite = read_suite(stdin.gold)
     assert [(t.input, t.expected) for t in suite.tests] == [
         ("1\n", "4\n"),
         ("2\n", "8\n"),
         ("30\n", "120\n"),
     ]
     assert [t.input for t in suite.public_tests] == ["1\n"]
-
-
-def test_prompt_of_function_problem_has_starter_code(data):
-    (_, problem) = load_task("gapft_livecodebench").read("audit")
-    assert "standard input" not in problem.prompt
-    assert problem.prompt.endswith(
-        "Problem:\n\nMultiply the given number by 5.\n\nCode to complete:\n\n```python\n"
-        "class Solution:\n    def scale(self, n: int) -> int:\n```\n\nAnswer:"
-    )
-    assert (problem.gold["kind"], problem.gold["function"]) == ("function", "scale")
-    assert [t.input for t in read_suite(problem.gold).tests] == ["1", "2", "30"]
-
-
-def test_only_gold_contains_hidden_tests(data):
-    for problem in load_task("gapft_livecodebench").read("audit"):
+    assert [t.input for t in read_suite(function.gold).tests] == ["1", "2", "30"]
+    for problem in (stdin, function):  # only golds have hidden tests
         assert problem.gold["public"] == len(problem.gold["tests"]) == 1
         assert "hidden" not in problem.document
         text = json.dumps(problem.document)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.recipe.sections import Training
 from tests.kit.command import succeed
 from tests.kit.letters import prepare_letters_run
+from tests.kit.records import change_recipe
 
 
 def example(
@@ -78,6 +80,18 @@ def select_letters(folder: Path, **training: Any) -> Path:
         cwd=folder,
     )
     return folder
+
+
+def copy_selected(folder: Path, run: Path, **changes: Any) -> Path:
+    """Copy a run of ``select_letters``, and change sections and keys of its recipe."""
+    shutil.copytree(folder / "run", run)
+
+    def change(recipe: dict[str, Any]) -> None:
+        for key, value in changes.items():
+            recipe[key] = {**recipe[key], **value} if isinstance(value, dict) else value
+
+    change_recipe(run, change)
+    return run
 
 
 def assert_same_weights(expected: Path, actual: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,7 @@ from gapft_harness.training.model import load_base
 from gapft_harness.training.plan import build_sequences
 from tests.kit.command import succeed
 from tests.kit.recording_run import InProcessExecutor
-from tests.kit.records import change_recipe
-from tests.training.examples import select_letters
+from tests.training.examples import copy_selected
 from tests.training.literal import run_literal_training
 
 ARM = "gapft-seed13"
@@ -29,30 +27,12 @@ ARM = "gapft-seed13"
 STAGES = ("--only", "select", "--only", "train")
 
 
-@pytest.fixture(scope="module")
-def selected_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return select_letters(tmp_path_factory.mktemp("command"), dropout=0, learning_rate=1e-3)
-
-
-def copy_run_with(
-    selected_run: Path, target: Path, training: dict[str, Any], **executor: Any
-) -> Path:
-    """Copy the run with changed training settings."""
-    shutil.copytree(selected_run / "run", target)
-
-    def change(recipe: dict[str, Any]) -> None:
-        recipe["training"] |= training
-        recipe["executor"] |= executor
-
-    change_recipe(target, change)
-    return target
-
-
-def train_copy(selected_run: Path, target: Path, training: dict[str, Any], **executor: Any) -> Path:
-    """Train a changed copy; return its adapter."""
-    copy_run_with(selected_run, target, training, **executor)
-    succeed("run", target, *STAGES, "--plugin", selected_run / "plugin.py")
-    return target / "adapters" / ARM
+def train_copy(folder: Path, run: Path, training: dict[str, Any]) -> Path:
+    """Train a changed copy of the run without dropout; return its adapter."""
+    literal = {"dropout": 0, "learning_rate": 1e-3, "warmup_steps": 0}
+    copy_selected(folder, run, training=literal | training)
+    succeed("run", run, *STAGES, "--plugin", folder / "plugin.py")
+    return run / "adapters" / ARM
 
 
 def read_log(adapter: Path) -> list[dict[str, Any]]:
@@ -74,11 +54,11 @@ def read_log(adapter: Path) -> list[dict[str, Any]]:
     ids=str,
 )
 def test_command_equals_literal_loop(
-    selected_run: Path, tmp_path: Path, training: dict[str, Any], dtype: str, tolerance: float
+    selected_letters: Path, tmp_path: Path, training: dict[str, Any], dtype: str, tolerance: float
 ) -> None:
     """80 exposures in steps of 18: the last step has 8."""
     training = {**training, "dtype": dtype}
-    adapter = train_copy(selected_run, tmp_path / "run", training)
+    adapter = train_copy(selected_letters, tmp_path / "run", training)
     run = RunDirectory.open(tmp_path / "run")
     settings, log = run.recipe.training, read_log(adapter)
     sequences = {
@@ -99,9 +79,13 @@ def test_command_equals_literal_loop(
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
-def test_divides_trainings_among_workers(selected_run: Path, tmp_path: Path, workers: int) -> None:
-    run = RunDirectory.open(copy_run_with(selected_run, tmp_path / "run", {}, workers=workers))
-    context = Context(run, InProcessExecutor(), [str(selected_run / "plugin.py")])
+def test_divides_trainings_among_workers(
+    selected_letters: Path, tmp_path: Path, workers: int
+) -> None:
+    run = RunDirectory.open(
+        copy_selected(selected_letters, tmp_path / "run", executor={"workers": workers})
+    )
+    context = Context(run, InProcessExecutor(), [str(selected_letters / "plugin.py")])
     (step,) = list_training_steps(build_view(context))
     steps = [replace(step, settings={**step.settings, "seed": seed}) for seed in (13, 21, 34)]
     groups = [divided.together for divided in stage.divide_steps(context, steps)]

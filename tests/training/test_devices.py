@@ -17,13 +17,7 @@ from gapft_harness.training import grpo, lora, memory
 from gapft_harness.training.devices import check_dtype, choose_device
 from gapft_harness.training.memory import estimate_memory
 from gapft_harness.training.model import add_lora, build_meta_model, load_base
-from tests.kit.tiny_models import write_byte_llama
 from tests.training.examples import assert_same_weights, examples, job, settings
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_byte_llama(tmp_path_factory.mktemp("base") / "model")
 
 
 @pytest.fixture

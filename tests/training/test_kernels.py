@@ -18,14 +18,8 @@ from gapft_harness.training.model import (
     fuse_lora_layers,
     remove_lora,
 )
-from tests.kit.tiny_models import write_byte_llama
 
 FUSED = Training(kernels="fused")
-
-
-@pytest.fixture(scope="module")
-def base_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_byte_llama(tmp_path_factory.mktemp("base") / "model")
 
 
 def test_fused_kernels_require_16_bit_base() -> None:
@@ -33,16 +27,16 @@ def test_fused_kernels_require_16_bit_base() -> None:
         Training(kernels="fused", dtype="float32")
 
 
-def test_fused_layers_match_peft_and_are_removed(base_folder: Path) -> None:
-    model = AutoModelForCausalLM.from_pretrained(base_folder, dtype=torch.bfloat16)
+def test_fused_layers_match_peft_and_are_removed(model: Path) -> None:
+    base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.bfloat16)
     settings = Training(dropout=0.0)
     ids = torch.arange(3, 40).unsqueeze(0)
-    alone = model(ids).logits
+    alone = base(ids).logits
     results: list[list[torch.Tensor]] = []
     for with_fused in (False, True):
-        adapted = add_lora(model, settings, 1)
+        adapted = add_lora(base, settings, 1)
         if with_fused:
-            assert fuse_lora_layers(adapted) == 7 * model.config.num_hidden_layers
+            assert fuse_lora_layers(adapted) == 7 * base.config.num_hidden_layers
         factors = [p for p in adapted.parameters() if p.requires_grad]
         torch.manual_seed(2)
         for factor in factors:
@@ -51,16 +45,16 @@ def test_fused_layers_match_peft_and_are_removed(base_folder: Path) -> None:
         logits.logsumexp(-1).sum().backward()
         results.append([logits.detach(), *(p.grad for p in factors if p.grad is not None)])
         remove_lora(adapted, settings)
-    assert len(results[0]) == len(results[1]) == 1 + 14 * model.config.num_hidden_layers
+    assert len(results[0]) == len(results[1]) == 1 + 14 * base.config.num_hidden_layers
     for plain, fused in zip(*results, strict=True):
         assert 0 < (plain - fused).norm() < 0.05 * plain.norm()
-    assert torch.equal(model(ids).logits, alone)
+    assert torch.equal(base(ids).logits, alone)
 
 
-def test_rejects_model_without_fusible_layers(base_folder: Path) -> None:
-    model = AutoModelForCausalLM.from_pretrained(base_folder, dtype=torch.float32)
+def test_rejects_model_without_fusible_layers(model: Path) -> None:
+    base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     with pytest.raises(UserError, match=r"no LoRA layer of this model.*kernels: plain"):
-        add_lora(model, FUSED, 1)
+        add_lora(base, FUSED, 1)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.4])

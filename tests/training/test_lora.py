@@ -23,15 +23,9 @@ from gapft_harness.training import loop
 from gapft_harness.training.loop import Checkpoint, read_random_state
 from gapft_harness.training.model import add_lora, load_base
 from gapft_harness.training.objective import compute_loss
-from tests.kit.tiny_models import write_byte_llama
 from tests.training.examples import assert_same_weights, examples, job, settings
 
 N = 37  # three steps of 16, the last of 5
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_byte_llama(tmp_path_factory.mktemp("base") / "model")
 
 
 def read_losses(folder: Path) -> list[tuple[float, float]]:

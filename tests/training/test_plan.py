@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
@@ -28,64 +28,41 @@ SHAPES = st.builds(
     st.integers(1, 9),
 )
 GROUPED = st.builds(
-    lambda micro, accumulation, repetitions, groups: settings(
-        micro_batch=micro,
-        accumulation=accumulation,
-        repetitions=repetitions,
-        update_groups=groups,
-    ),
-    st.integers(1, 3),
-    st.integers(1, 9),
-    st.integers(1, 4),
+    lambda chosen, groups: chosen.model_copy(update={"update_groups": groups}),
+    SHAPES,
     st.integers(1, 70),
 )
 
 
-def limit_update_groups(chosen: Training, slots: int) -> Training:
-    """Limit the settings' update groups to the number of exposures."""
-    if chosen.update_groups is None:
-        return chosen
-    most = min(chosen.update_groups, slots * chosen.repetitions)
-    return chosen.model_copy(update={"update_groups": most})
+def has_too_few_exposures(chosen: Training, slots: int) -> bool:
+    return slots * chosen.repetitions < (chosen.update_groups or 0)
 
 
-@given(SLOTS, SHAPES, st.integers(0, 99))
-def test_steps_are_full_and_slots_repeat_equally(
-    slots: list[str], chosen: Training, seed: int
-) -> None:
-    table = plan_steps(slots, chosen, seed)
-    size = chosen.micro_batch * chosen.accumulation
-    assert len(table) == -(-chosen.repetitions * len(slots) // size)
-    assert all(len(step) == size for step in table[:-1])
-    assert 1 <= len(table[-1]) <= size
-    seen = Counter(slot for step in table for slot in step)
-    assert seen == dict.fromkeys(slots, chosen.repetitions)
-
-
-@given(SLOTS, GROUPED, st.integers(0, 99))
-def test_update_groups_divide_exposures_evenly(
-    slots: list[str], chosen: Training, seed: int
-) -> None:
-    groups, exposures = chosen.update_groups or 0, chosen.repetitions * len(slots)
-    if exposures < groups:
+@given(SLOTS, SHAPES | GROUPED, st.integers(0, 99))
+def test_steps_divide_exposures(slots: list[str], chosen: Training, seed: int) -> None:
+    """Into full steps, or evenly into update groups, in the same order."""
+    if has_too_few_exposures(chosen, len(slots)):
         for refused in (
             lambda: plan_steps(slots, chosen, seed),
             lambda: budget([example(f"p{i}") for i in range(len(slots))], chosen),
         ):
-            with pytest.raises(UserError, match=rf"update_groups is {groups}, .* {exposures} exp"):
+            with pytest.raises(UserError, match=rf"update_groups is {chosen.update_groups}, "):
                 refused()
         return
     table = plan_steps(slots, chosen, seed)
-    assert len(table) == groups
     sizes = [len(step) for step in table]
-    assert max(sizes) - min(sizes) <= 1
-    assert Counter(slot for step in table for slot in step) == dict.fromkeys(
-        slots, chosen.repetitions
-    )
+    exposures = [slot for step in table for slot in step]
+    assert Counter(exposures) == dict.fromkeys(slots, chosen.repetitions)
     flat = chosen.model_copy(update={"update_groups": None})
-    assert [s for step in table for s in step] == [
-        s for step in plan_steps(slots, flat, seed) for s in step
-    ]
+    full_steps = plan_steps(slots, flat, seed)
+    assert exposures == [slot for step in full_steps for slot in step]
+    if chosen.update_groups:
+        assert len(sizes) == chosen.update_groups
+        assert max(sizes) - min(sizes) <= 1
+    else:
+        size = chosen.micro_batch * chosen.accumulation
+        assert all(own == size for own in sizes[:-1])
+        assert 1 <= sizes[-1] <= size
 
 
 def test_repetitions_are_shuffled_as_one_list() -> None:
@@ -116,7 +93,8 @@ def test_repetitions_are_shuffled_as_one_list() -> None:
 def test_budget_equals_plan_totals(
     lengths: list[tuple[int, int, bool]], chosen: Training, supervise: bool, most: int
 ) -> None:
-    chosen = limit_update_groups(chosen, len(lengths)).model_copy(
+    assume(not has_too_few_exposures(chosen, len(lengths)))
+    chosen = chosen.model_copy(
         update={"supervise_eos": supervise, "max_length": max(10, most), "too_long": "truncate"}
     )
     chosen_examples = [

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from tests.chat_models import CHATML, set_generation_ends, write_chat_model
 from tests.kit.command import gapft
@@ -15,35 +13,35 @@ from tests.training.examples import write_letters_recipe
 from tests.training.test_tied import build_base_model
 
 
-def break_template(folder: Path) -> dict[str, Any]:
+def break_template(folder: Path) -> str:
     write_chat_model(
         folder / "model", "Gemma", "{% if messages|length > 1 %}{{ 1/0 }}{% endif %}Q:"
     )
-    return {"model": {"chat_template": True}}
+    return "model.chat_template=true"
 
 
-def break_end_text(folder: Path) -> dict[str, Any]:
+def break_end_text(folder: Path) -> str:
     write_chat_model(folder / "model", "Gemma", CHATML.replace("<|im_end|>", "###END###"))
-    return {"model": {"chat_template": True}}
+    return "model.chat_template=true"
 
 
-def remove_end_token(folder: Path) -> dict[str, Any]:
+def remove_end_token(folder: Path) -> str:
     set_generation_ends(folder / "model", None)
     path = folder / "model" / "tokenizer_config.json"
     content = json.loads(path.read_text())
     del content["eos_token"]
     path.write_text(json.dumps(content))
-    return {}
+    return ""
 
 
-def tie_embeddings(folder: Path) -> dict[str, Any]:
+def tie_embeddings(folder: Path) -> str:
     build_base_model(folder / "model", tied=True)
-    return {"training": {"target_modules": ["q_proj", "lm_head"]}}
+    return "training.target_modules=[q_proj,lm_head]"
 
 
-def write_time(folder: Path) -> dict[str, Any]:
+def write_time(folder: Path) -> str:
     write_chat_model(folder / "model", "Gemma", "{{ strftime_now('%H:%M:%S') }}" + CHATML)
-    return {"model": {"chat_template": True}}
+    return "model.chat_template=true"
 
 
 FAULTS = {
@@ -58,13 +56,9 @@ FAULTS = {
 def write_faulty_recipe(folder: Path, key: str) -> list[str]:
     """Write a recipe with a fault; return the command that uses it."""
     write_letters_recipe(folder)
-    changes = FAULTS[key](folder)
-    path = folder / "recipe.yaml"
-    content = yaml.safe_load(path.read_text())
-    for section, values in changes.items():
-        content[section] |= values
-    path.write_text(yaml.safe_dump(content))
-    return ["run", "recipe.yaml", "--include-path", "tasks", "--plugin", "plugin.py"]
+    setting = FAULTS[key](folder)
+    options = ["--include-path", "tasks", "--plugin", "plugin.py"]
+    return ["run", "recipe.yaml", *options, *(["--set", setting] if setting else [])]
 
 
 @pytest.mark.parametrize("key", FAULTS)

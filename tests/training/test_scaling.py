@@ -14,19 +14,14 @@ from transformers import AutoModelForCausalLM
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.training.adapter import scale_adapter
-from tests.kit.tiny_models import write_byte_adapter, write_byte_llama
+from tests.kit.tiny_models import write_byte_adapter
 
 FACTS = {"condition": "gapft", "seed": 13, "scale": 0.5, "tolerance": 0.1}
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_byte_llama(tmp_path_factory.mktemp("scaling") / "model")
-
-
-@pytest.fixture(scope="module")
-def adapter(model: Path) -> Path:
-    return write_byte_adapter(model, model.with_name("adapter"))
+def adapter(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_byte_adapter(model, tmp_path_factory.mktemp("adapter"))
 
 
 def load_model(model: Path, folder: Path | None) -> Any:

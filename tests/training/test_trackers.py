@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -19,38 +18,24 @@ from gapft_harness.stages.pipeline import run_train_stage
 from gapft_harness.stages.verify.run import verify
 from tests.kit.command import succeed
 from tests.kit.recording_run import InProcessExecutor
-from tests.kit.records import change_recipe
-from tests.training.examples import select_letters
+from tests.training.examples import copy_selected
 
 ARM = "gapft-seed13"
 VALUES = ("loss", "grad_norm", "learning_rate")
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a run stopped after selection: one arm of 5 steps."""
-    return select_letters(tmp_path_factory.mktemp("trackers"), warmup_steps=2)
-
-
-def copy_run_with(folder: Path, name: str, tracker: str | None) -> Path:
-    """Copy the selected run with a tracker in its recipe."""
-    run = Path(shutil.copytree(folder / "run", folder / name))
-    change_recipe(run, lambda recipe: recipe.update(tracker=tracker))
-    return run
-
-
 def train(folder: Path, name: str, tracker: str | None) -> Path:
     """Copy the selected run, and train its arm with a store of its own."""
-    run = copy_run_with(folder, name, tracker)
+    run = copy_selected(folder, folder / name, tracker=tracker)
     store = {STORE_VARIABLE: str(folder / f"store of {name}")}
     succeed("run", run, "--only", "train", "--plugin", folder / "plugin.py", env=store)
     return run
 
 
-def test_tensorboard_keeps_every_step_and_changes_no_adapter(folder: Path) -> None:
+def test_tensorboard_keeps_every_step_and_changes_no_adapter(selected_letters: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    run = train(folder, "board", "tensorboard")
+    run = train(selected_letters, "board", "tensorboard")
     events = EventAccumulator(str(run / "tracking" / ARM))
     events.Reload()
     lines = (run / "adapters" / ARM / "training_log.jsonl").read_text().splitlines()
@@ -62,8 +47,8 @@ def test_tensorboard_keeps_every_step_and_changes_no_adapter(folder: Path) -> No
         assert scalars == [(line["step"], pytest.approx(line[name], rel=1e-6)) for line in log]
     (written,) = (run / "tracking").rglob("hparams.yml")
     assert yaml.safe_load(written.read_text())["target_modules"].startswith("['q_proj', 'k_proj'")
-    assert verify(run, [str(folder / "plugin.py")]).differences == []
-    alone = train(folder, "alone", None)
+    assert verify(run, [str(selected_letters / "plugin.py")]).differences == []
+    alone = train(selected_letters, "alone", None)
     assert sha256(run / "adapters" / ARM) == sha256(alone / "adapters" / ARM)
     assert not (alone / "tracking").exists()
 
@@ -99,15 +84,15 @@ def train_here(folder: Path, run: Path) -> None:
 
 
 def test_tracker_finishes_after_adapter_is_written(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    selected_letters: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that hangs at its end must not lose the adapter; it also ends if training fails."""
     monkeypatch.setenv(STORE_VARIABLE, str(tmp_path / "store"))
     monkeypatch.setitem(tracking.LOGGER_TYPE_TO_CLASS, "tensorboard", FakeTracker)
-    run = copy_run_with(folder, "stops", "tensorboard")
+    run = copy_selected(selected_letters, tmp_path / "stops", tracker="tensorboard")
     with pytest.raises(RuntimeError, match="the disk is full"):
-        train_here(folder, run)
+        train_here(selected_letters, run)
     assert (run / "tracking" / "calls").read_text() == "8 1 2 3 False"
-    run = copy_run_with(folder, "ended", "tensorboard")
-    train_here(folder, run)
+    run = copy_selected(selected_letters, tmp_path / "ended", tracker="tensorboard")
+    train_here(selected_letters, run)
     assert (run / "tracking" / "calls").read_text() == "8 1 2 3 4 5 True"
