@@ -111,7 +111,7 @@ def widen_heads(weights: dict[str, Tensor], width: int) -> None:
 
     def widen(weight: Tensor) -> Tensor:
         """Widen (heads * HEAD_DIM, columns) to (heads * width, columns)."""
-        halves = weight.unflatten(0, (-1, HEAD_DIM // 2))
+        halves = weight.reshape(-1, HEAD_DIM // 2, weight.shape[1])
         return pad(halves, (0, 0, 0, (width - HEAD_DIM) // 2)).flatten(0, 1)
 
     for name, weight in weights.items():

@@ -194,8 +194,8 @@ def _count_drawn(name: str, arms: Sequence[Sequence[Group]]) -> api.Row:
     """Count the drawn groups of a condition, flat ones by the source's state."""
     facts = _sum_facts(arms)
     groups = [group for arm_groups in arms for group in arm_groups]
-    states = Counter(group.state for group in groups)
-    flat = Counter(group.state for group in groups if group.is_flat)
+    states = Counter[str](group.state for group in groups)
+    flat = Counter[str](group.state for group in groups if group.is_flat)
     dropped = states["G"] + states["U"]
     return {
         "condition": name,

@@ -129,7 +129,7 @@ def measure_search(
     metric = _DECISION if stock is None or stock.pass_at is not None else stock.metric
     task_config = loaded.resolve_config()
     version = (task_config.get("metadata") or {}).get("version")
-    config = {
+    config: dict[str, Any] = {
         "model": run.recipe.model.backend,
         "model_args": dict(run.recipe.model.args),
         "search": search.model_dump(mode="json"),
