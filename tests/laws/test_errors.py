@@ -205,7 +205,7 @@ FILES: Mapping[str, Any] = {
     "attempts.yaml": "name: s\ncells:\n  a: {recipe: demo}\n"
     "  b: {recipe: demo, set: {data.task: gapft_demo_code}}\n",
     "broken.py": "import nothing_here\n",
-    "r/recipe.yaml": "name: x\n",
+    "begun/recipe.yaml": "name: x\n",
     "done/comparison.html": "",
     "empty.jsonl": format_log(change_row(0, metrics=[])),
     "odd.jsonl": format_log(change_row(0, doc={"question": "q0", "x\n\x1b[2J": 1})),
@@ -464,7 +464,7 @@ task: for_task
 | 'strict-match'
 
 other: call
-  run: folder of a run | run r | is a folder
+  run: folder of a run | run begun | is a folder
   compare: rows without a response | compare silent.jsonl --verifier math | silent.jsonl, line 2 \
 | no text
   compare: gold that the verifier cannot read | compare target.jsonl --verifier option_letter \
@@ -493,7 +493,7 @@ other: call
   compare: gold | compare BEFORE --verifier math --gold nope | nope
   compare: gold without a verifier | compare BEFORE AFTER --gold x | --gold
   gap: nothing | gap | task
-  logs: missing file | run --run-dir r --task gapft_demo --model-args pretrained=bundled:demo \
+  logs: missing file | run --run-dir out --task gapft_demo --model-args pretrained=bundled:demo \
 --set 'search.responses={pool: [no.json]}' --only search | no.json
   export: nothing | export nope --out O | --to
   list | list taks | list taks: unknown kind | 'tasks'
