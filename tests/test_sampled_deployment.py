@@ -10,11 +10,11 @@ import pytest
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Response
 from gapft_harness.core.streams import SampleStreams
-from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.evidence import read_evidence
 from gapft_harness.run_directory.tables import read_judged, read_states
 from gapft_harness.stages.verify.run import verify
 from tests.kit.recording_run import LettersTask, write_letters_task
+from tests.pools import list_pool_tables
 
 SAMPLED = {"temperature": 0.3, "top_p": 0.8, "top_k": 5}
 
@@ -62,8 +62,7 @@ def test_only_its_seeds_differ_from_a_greedy_decode(task: LettersTask) -> None:
         assert len({response.seed for response in sampled.values()}) == len(sampled)
         states = [[*read_states(run / f"states/{split}.parquet")] for run in runs.values()]
         assert states[0] == states[1]
-    names = (layout.problems_path, layout.responses_path, layout.states_path)
-    evidence = [read_evidence(*(run / name("pool") for name in names)) for run in runs.values()]
+    evidence = [read_evidence(*list_pool_tables(run)) for run in runs.values()]
     assert evidence[0] == evidence[1]
     for run in runs.values():
         assert not verify(run, task.plugins).differences

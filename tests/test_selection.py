@@ -14,20 +14,27 @@ from hypothesis import strategies as st
 from gapft_harness.cli.options import Options
 from gapft_harness.cli.runs import resolve_recipe
 from gapft_harness.core.errors import GapftError, PluginError, UserError
-from gapft_harness.core.records import Arm, Budget, Evidence, Example
+from gapft_harness.core.records import Arm, Budget, Evidence, Example, Response, Verdict
 from gapft_harness.hooks.registration import Registration, SelectorTraits
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.sections import BudgetChoice
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory, list_arms
+from gapft_harness.run_directory.evidence import PoolResponses
+from gapft_harness.run_directory.parquet import write_batches
 from gapft_harness.run_directory.recorded import read_budgets
-from gapft_harness.run_directory.tables import read_examples
+from gapft_harness.run_directory.tables import (
+    build_response_row,
+    read_examples,
+    response_schema,
+)
 from gapft_harness.stages.pipeline import STAGES
 from gapft_harness.stages.selection.budgets import require_matched, require_similar_tokens
 from gapft_harness.stages.selection.choosing import count_condition_slots, run_selector
 from tests.kit.plugins import write_plugin
 from tests.kit.recording_run import LettersTask, write_letters_task
 from tests.kit.searched_pool import build_searched_pool, plain_outcome
+from tests.pools import build_evidence
 
 #: A verifier under which problems with the answers a and e are solved greedily, and a selector
 #: that takes the longest response that passed.
@@ -243,3 +250,52 @@ def test_repeats_must_be_declared(repeats: bool) -> None:
     else:
         with pytest.raises(PluginError, match=RECOVERED.problem_id):
             run_selector(select, entry, SEARCHED.pool, 2, Arm("mine", 13))
+
+
+def build_sample(name: str, index: int) -> Response:
+    return Response(name, index, f"text {index}", (index + 1, index + 2), "stop", 0)
+
+
+def write_samples(path: Path, passed: dict[str, list[bool]], in_group: int) -> None:
+    """Write a table of greedy responses and samples, ``in_group`` problems per row group."""
+    verdicts = (Verdict("fail"), Verdict("pass"))
+    rows = {
+        name: [
+            build_response_row(build_sample(name, i - 1), verdicts[p])
+            for i, p in enumerate(outcomes)
+        ]
+        for name, outcomes in sorted(passed.items())
+    }
+    names = list(rows)
+    groups = [names[at : at + in_group] for at in range(0, len(names), in_group)]
+    write_batches(
+        path, response_schema(), [[r for name in group for r in rows[name]] for group in groups]
+    )
+
+
+@given(
+    st.dictionaries(
+        st.text("ab~é", min_size=1, max_size=3),
+        st.lists(st.booleans(), min_size=1, max_size=4),
+        max_size=12,
+    ),
+    st.integers(1, 5),
+    st.data(),
+)
+def test_passing_responses_are_read_in_order(
+    tmp_path_factory: pytest.TempPathFactory,
+    passed: dict[str, list[bool]],
+    in_group: int,
+    data: st.DataObject,
+) -> None:
+    path = tmp_path_factory.mktemp("table") / "responses.parquet"
+    write_samples(path, passed, in_group)
+    prompts = {name: (7, number) for number, name in enumerate(passed)}
+    read = PoolResponses(path, prompts, conversation=True)
+    for name in data.draw(st.permutations([*passed])):
+        state = "G" if passed[name][0] else "S"
+        problem = replace(build_evidence(name, state), read_verified=read.read_verified)
+        right = [build_sample(name, i - 1) for i, p in enumerate(passed[name]) if p]
+        assert list(problem.verified) == right
+        assert [e.prompt_ids for e in problem.each_verified()] == [prompts[name]] * len(right)
+        assert {e.problem_id for e in problem.each_verified()} <= {name}

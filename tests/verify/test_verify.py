@@ -18,7 +18,13 @@ from gapft_harness.version import __version__
 from tests.kit.command import call
 from tests.kit.records import change_records, change_run, read_records, record_again
 from tests.kit.runs import BaseRun, RunAt
-from tests.kit.tampering import change_facts, forge_record_key, read_rows, write_rows
+from tests.kit.tampering import (
+    change_facts,
+    change_json,
+    forge_record_key,
+    read_rows,
+    write_rows,
+)
 
 ARM, OTHER_ARM = "gapft-seed13", "uniform-seed13"
 DECISIONS = f"decisions/{ARM}.parquet"
@@ -179,3 +185,14 @@ def test_unfinished_search_is_not_recorded(run_at: RunAt) -> None:
     report = verify(run.path, run.plugins)
     assert any(line.startswith("pool/problems.parquet: ") for line in report.differences)
     assert "the pool is not searched" in report.missing
+
+
+@pytest.mark.parametrize("key", ["r", "lora_alpha", "use_rslora", "target_modules"])
+def test_edited_adapter_config_is_named(run: BaseRun, key: str) -> None:
+    """The arm's decisions were made with another one."""
+    path = run.path / f"adapters/{ARM}/adapter_config.json"
+    change_json(path, lambda config: config.update({key: ["x"] if "modules" in key else 7}))
+    record_again(run.path, f"adapters/{ARM}")
+    lines = run.find_differences()
+    assert any(f"run.json, decisions/{ARM}.parquet: inputs.adapter" in line for line in lines)
+    assert any(line.startswith(f"adapters/{ARM}/adapter_config.json: {key}") for line in lines)
