@@ -105,6 +105,8 @@ def test_exception_is_one_pairs_error() -> None:
     assert [v.status for v in verdicts] == ["pass", "error", "fail", "error"]
     assert "RuntimeError" in verdicts[1].reason
     assert "\n" not in verdicts[1].reason
+    (verdict,) = Judge(Recording()).verify(["bad"], ["x"])
+    assert verdict.status == "error", "a run whose other verdicts are stored judges one pair"
 
 
 @pytest.mark.parametrize("gold", [float("nan"), float("inf"), ["a", float("nan")]])

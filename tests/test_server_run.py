@@ -109,6 +109,7 @@ def test_run_continues_on_another_server(server, tmp_path):
         ({"header": {"Authorization": f"Bearer {KEY}"}}, "header.Authorization"),
         ({"base_url": f"http://me:{KEY}@localhost/v1/completions"}, "model.args.base_url"),
         ({"base_url": f"http://localhost/v1/completions?api-key={KEY}"}, "model.args.base_url"),
+        ({"base_url": f"http://localhost/v1/completions?api%5Fk%65y={KEY}"}, "model.args.base_url"),
     ],
 )
 def test_rejects_recipe_with_api_key(tmp_path, args, key):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit, urlunsplit
+from urllib.parse import unquote_plus, urlsplit, urlunsplit
 
 from gapft_harness.core.errors import UserError
 
@@ -35,7 +35,7 @@ def refuse_credentials(args: Mapping[str, Any], where: str) -> None:
     elif header is not None:
         keys.append("header")
     url = args.get("base_url")
-    if isinstance(url, str) and strip_credentials(url) != url:
+    if isinstance(url, str) and strip_credentials(url) != urlunsplit(urlsplit(url)):
         keys.append("base_url")
     if keys:
         raise UserError(
@@ -49,8 +49,6 @@ def strip_credentials(url: str) -> str:
     """Remove the user, the password and query values with secret-like names from a URL."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
-    query = parts.query
-    if any(_SECRET.search(name) for name, _ in parse_qsl(query, keep_blank_values=True)):
-        pairs = [pair for pair in query.split("&") if not _SECRET.search(pair.partition("=")[0])]
-        query = "&".join(pairs)
-    return urlunsplit((parts.scheme, host, parts.path, query, parts.fragment))
+    pairs = parts.query.split("&")
+    kept = [pair for pair in pairs if not _SECRET.search(unquote_plus(pair.partition("=")[0]))]
+    return urlunsplit((parts.scheme, host, parts.path, "&".join(kept), parts.fragment))

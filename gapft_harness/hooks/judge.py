@@ -198,7 +198,7 @@ class Judge(Closing):
             except Exception as error:
                 failures += 1
                 judged.append(Verdict("error", f"the verifier raised {describe_error(error)}"))
-        if failures == len(texts):
+        if failures == len(texts) > 1:
             first_error.add_note(f"Raised on all {failures} pairs of a response and a gold")
             raise first_error
         return judged

@@ -9,7 +9,7 @@ from gapft_harness.plugins.selectors.search_depth import Share
 
 
 def gapft_with_replay(pool: Pool, n: int, rng: Stream, share: Share = 0.25) -> Sequence[Evidence]:
-    """Select as GapFT, but give a share of the slots to solved problems; 0: gapft, 1: replay.
+    """Give a share of the slots to solved problems, and the others to recovered failures.
 
     Recovered failures and solved problems are each a prefix of one draw, so the sets of two shares
     differ only in the additional problems of either kind.

@@ -65,7 +65,8 @@ def check_depth(pool: Pool, k: int, selector: str) -> None:
     Raises:
         UserError: k exceeds the number of drawn samples.
     """
-    drawn = max((e.samples for e in pool.missed if e.samples is not None), default=None)
+    evidence = (*pool.solved, *pool.recovered, *pool.missed)
+    drawn = max((e.samples for e in evidence if e.samples is not None), default=None)
     if drawn is not None and k > drawn:
         raise UserError(
             f"selector {selector!r}: k is {k}, expected at most {drawn}, the number of drawn "

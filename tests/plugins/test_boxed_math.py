@@ -71,6 +71,27 @@ def test_finds_last_box(text: str, box: str | None, answer: str | None) -> None:
     assert find_boxed_answer(text) == answer
 
 
+@pytest.mark.parametrize(
+    ("text", "gold", "wrong"),
+    [
+        (r"The answer is -\boxed{5}.", "-5", "5"),
+        (r"**Answer:** -\boxed{5}", "-5", "5"),
+        (r"\[ -\boxed{5} \]", "-5", "5"),
+        (r"$x \approx - \boxed{5}$", "-5", "5"),
+        (r"$x = \pm\boxed{3}$", r"\pm 3", "3"),
+        (r"$x=-\boxed{2}$ or $x=\boxed{3}$", "-2, 3", "2, 3"),
+        (r"$x=\boxed{2}$ or $x=-\boxed{3}$", "2, -3", "-3"),
+        ("So:\n- \\boxed{5}", "5", "-5"),
+        (r"- \boxed{5}", "5", "-5"),
+        (r"$x - \boxed{5}$ and $\pi -\boxed{5}$", "5", "-5"),
+    ],
+)
+def test_sign_before_box_counts(verifier: Any, text: str, gold: str, wrong: str) -> None:
+    """A sign counts unless it is a difference or the dash of a list."""
+    verdicts = verifier.verify([text, text], [gold, wrong])
+    assert [verdict.status for verdict in verdicts] == ["pass", "fail"]
+
+
 @given(
     st.integers(0, 10**9), st.sampled_from(["{}", "**{}**", "{}.", "Answer: {}", "It is {} km."])
 )

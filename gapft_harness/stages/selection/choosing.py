@@ -102,11 +102,28 @@ def build_training_set(
     """
     traits = entry.require_traits(SelectorTraits)
     evidence = fill_slots(selector, entry, pool, n, replay, arm)
+    _require_exact_reasoning(evidence)
     unknown = [e for e in evidence if e.response and e.response.finish_reason == "unknown"]
     facts = {"matched": traits.budget != "own", "ends_unknown": len(unknown)}
     if traits.responses == "unverified" and (unverified := sum(map(_has_failed, evidence))):
         facts["unverified"] = unverified
     return [build_example(e) for e in evidence], facts
+
+
+def _require_exact_reasoning(evidence: Sequence[Evidence]) -> None:
+    """Refuse to train on reasoning whose token ids are unknown.
+
+    Raises:
+        UserError: a server returned reasoning apart from the text, and no token ids.
+    """
+    responses = [e.response for e in evidence if e.response is not None and e.response.reasoning]
+    inexact = [r for r in responses if r.tokens_from != "generator"]
+    if inexact:
+        raise UserError(
+            f"the server returned the reasoning of {len(inexact)} chosen responses apart from "
+            f"their text, and no token ids (first: {inexact[0].problem_id}), so the responses as "
+            "generated are unknown; use a server that returns token ids (vLLM)"
+        )
 
 
 def _has_failed(example: Evidence) -> bool:

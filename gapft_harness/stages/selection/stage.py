@@ -12,9 +12,8 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
-from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import write_json
-from gapft_harness.core.records import Arm, Budget, Evidence, Pool
+from gapft_harness.core.records import Arm, Budget, Pool
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.recipe.sections import Training
@@ -106,25 +105,7 @@ def _read_pool(
     stamps: tuple[tuple[int, int, int], ...],
 ) -> Pool:
     """Read the evidence of a pool; ``stamps`` reveal that a table was replaced."""
-    evidence = read_evidence(*tables, context, max_gen_toks, k)
-    _require_exact_reasoning(evidence)
-    return group_by_state(evidence)
-
-
-def _require_exact_reasoning(evidence: Sequence[Evidence]) -> None:
-    """Refuse to train on reasoning whose token ids are unknown.
-
-    Raises:
-        UserError: a server returned reasoning apart from the text, and no token ids.
-    """
-    responses = [e.response for e in evidence if e.response is not None and e.response.reasoning]
-    inexact = [r for r in responses if r.tokens_from != "generator"]
-    if inexact:
-        raise UserError(
-            f"the server returned the reasoning of {len(inexact)} kept responses apart from their "
-            f"text, and no token ids (first: {inexact[0].problem_id}), so the responses as "
-            "generated are unknown; use a server that returns token ids (vLLM)"
-        )
+    return group_by_state(read_evidence(*tables, context, max_gen_toks, k))
 
 
 def count_budget(output: Path, selection: Path, **settings: Any) -> dict[str, Any]:

@@ -19,7 +19,14 @@ _JOINED = re.compile(
     r"\s*\}?[\s$(]*(?:[A-Za-z](?:_\w)?(?:\([a-z]\))?\s*=[\s$]*)?"
 )
 _MAX_BOXES, _MAX_GAP = 20, 80
-_MINUS_BEFORE = re.compile(r"(?:[=$({]|\A)\s*[-−]\s*\Z")
+_SIGN = re.compile(r"(?P<sign>[-−±]|\\pm)(?P<space>\s*)\Z")
+#: After these a sign cannot stand between two operands.
+_NO_OPERAND = re.compile(
+    r"(?:[=$({\[<>≤≥≈,;]|\\\\|\\(?:approx|equiv|sim|cong|to|in|leq?|geq?|lt|gt|neq?|quad|qquad"
+    r"|implies|iff|therefore|[Ll]ongrightarrow|[Rr]ightarrow))\s*\Z"
+)
+#: The end of a word, a sentence or a line; a list's dash is followed by a space.
+_WORDS_BEFORE = re.compile(r"(?:\A|\n|(?<![\\A-Za-z])[A-Za-z]{2,}|[.:!?])[ \t*_]*\Z")
 
 
 def find_boxed_answer(text: str) -> str | None:
@@ -35,19 +42,31 @@ def find_boxed_answer(text: str) -> str | None:
     if not boxes:
         return None
     start, _, content = boxes[-1]
-    answer = tidy_answer(content)
-    if answer and _MINUS_BEFORE.search(text[max(0, start - 20) : start]):
-        answer = f"-({answer})"
+    answer, start = _read_box(text, start, content)
     for before in reversed(boxes[-_MAX_BOXES:-1]):
         is_near = start - before[1] < _MAX_GAP
         joined = _JOINED.fullmatch(text, before[1], start) if is_near else None
-        part = tidy_answer(before[2])
+        part, part_start = _read_box(text, before[0], before[2])
         if joined is None or not part or not answer:
             break
         word = joined["joiner"].strip(", ")
         answer = rf"{part} \text{{ {word} }} {answer}" if word.isalpha() else f"{part}, {answer}"
-        start = before[0]
+        start = part_start
     return answer
+
+
+def _read_box(text: str, start: int, content: str) -> tuple[str, int]:
+    """Return the answer in a box with the sign before it, and where they start."""
+    answer = tidy_answer(content)
+    sign = _SIGN.search(text, max(0, start - 20), start)
+    if not answer or sign is None:
+        return answer, start
+    before = text[max(0, sign.start() - 40) : sign.start()]
+    is_attached = not sign["space"] and _WORDS_BEFORE.search(before)
+    if not is_attached and not _NO_OPERAND.search(before):
+        return answer, start  # a difference, or the dash of a list
+    symbol = "-" if sign["sign"] in "-−" else r"\pm "
+    return f"{symbol}({answer})", sign.start()
 
 
 _STRUCK = re.compile(r"~~[^~\n]{1,200}~~|</?(?:b|i|u|em|strong|code|mark|br|p)\s*/?>|`+")
