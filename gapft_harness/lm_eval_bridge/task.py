@@ -133,10 +133,10 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
                 f"{describe_task(self.config)}: unknown split {name!r}; "
                 f"{did_you_mean(name, self.dataset)}"
             )
-        source = documents = self.dataset[name]
+        source = rows = self.dataset[name]
         if self.config.process_docs is not None:
-            documents = self.config.process_docs(documents)
-        documents = number_records(documents, f"{self.DATASET_PATH}, {name}")
+            rows = self.config.process_docs(source)
+        documents = number_records(rows, f"{self.DATASET_PATH}, {name}")
         template = self.config.doc_to_text
         if isinstance(template, str) and self.prompt is None and len(documents):
             try:

@@ -78,7 +78,8 @@ def build_local_splits(files: Mapping[str, Sequence[str]]) -> Splits:
     """Build splits from local files, each read at its first use."""
 
     def read(paths: Sequence[str]) -> Documents:
-        return reduce(add, (read_documents(Path(path)) for path in paths))
+        documents: Documents = reduce(add, (read_documents(Path(path)) for path in paths))
+        return documents
 
     return Splits({split: partial(read, paths) for split, paths in files.items()})
 
