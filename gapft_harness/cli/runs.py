@@ -44,7 +44,7 @@ from gapft_harness.run_directory.lock import hold_run_lock
 from gapft_harness.run_directory.recipe_changes import require_same_recipe
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment import load_experiments
-from gapft_harness.stages.pipeline import list_stages, run_stages
+from gapft_harness.stages.pipeline import STAGES, list_stages, run_stages
 from gapft_harness.stages.search.stage import store_searched_recipe
 from gapft_harness.stages.train.requirements import check_packages, require_trainable_run
 
@@ -249,8 +249,8 @@ def _run_locked(path: Path, recipe: Recipe | None, choice: Options, stages: Sequ
             display.print_message(note)
         _announce_changes(run, display, stages)
         with _discard_on_error(run):
-            if recipe is not None:  # else each stage looks up what it needs
-                check_names(run.recipe, plugins)
+            # a new recipe is checked for all stages, even if those that run need less of it
+            check_names(run.recipe, plugins, [*STAGES] if recipe else stages)
             load_experiments(run.recipe, plugins, map_keys_to_options(choice))
             executor = plugins.create_executor(
                 run.recipe.executor.build_settings(), choice.plugin_files

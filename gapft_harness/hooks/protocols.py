@@ -53,7 +53,8 @@ class Job:
         The worker adds ``progress`` (a ``ReportProgress``). A module loaded with ``--plugin`` is
         found only if ``plugin_files`` is among the arguments.
         """
-        return cls(label, f"{function.__module__}:{function.__qualname__}", arguments)
+        called: Any = function
+        return cls(label, f"{called.__module__}:{called.__qualname__}", arguments)
 
 
 class Progress(Protocol):

@@ -8,38 +8,55 @@ from functools import partial
 from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import Selector
-from gapft_harness.hooks.registration import (
-    Registration,
-    SelectorTraits,
-    find_setting_fault,
-)
+from gapft_harness.hooks.registration import Registration, SelectorTraits, find_setting_fault
 from gapft_harness.recipe.recipe import Recipe
+
+#: Kinds that the stage of an experiment may call.
+_EXPERIMENT_KINDS = ("sampler", "verifier")
+
+#: Kinds of plugins that each stage calls by their names in the recipe.
+_KINDS_BY_STAGE: dict[str, tuple[str, ...]] = {
+    "search": ("sampler", "verifier", "response rule"),
+    "states": ("response rule",),
+    "select": (),
+    "train": ("trainer",),
+    "audit": _EXPERIMENT_KINDS,
+    "report": (),
+}
 
 #: Positional arguments of a selector: the pool, n and the random stream.
 _POSITIONAL_COUNT = 3
 
 
-def check_names(recipe: Recipe, plugins: Plugins) -> None:
-    """Look up every plugin that a recipe names, before anything expensive starts.
+def check_names(
+    recipe: Recipe,
+    plugins: Plugins,
+    stages: Sequence[str] = tuple(_KINDS_BY_STAGE),
+) -> None:
+    """Look up every plugin that the stages call, before anything expensive starts.
 
     Raises:
         UserError: a name is unknown, a selector does not take its parameters, or a plugin lacks a
             feature that the recipe needs.
     """
+    plugins.get("executor", recipe.executor.name)
     names_by_kind: dict[str, Sequence[str | None]] = {
-        "executor": [recipe.executor.name],
         "sampler": [recipe.model.backend],
         "verifier": [recipe.verifier.name],
         "response rule": [recipe.evidence.keep],
         "trainer": recipe.list_trainers(),
     }
-    for kind, names in names_by_kind.items():
-        for name in names:
+    if "select" in stages:
+        for condition in recipe.conditions:
+            find_selector(recipe, condition, plugins)
+    for kind in dict.fromkeys(
+        kind for stage in stages for kind in _KINDS_BY_STAGE.get(stage, _EXPERIMENT_KINDS)
+    ):
+        for name in names_by_kind[kind]:
             if name is not None:
                 plugins.get(kind, name)
-    plugins.require_start_tokens(recipe.model.backend, recipe.model.start_tokens)
-    for condition in recipe.conditions:
-        find_selector(recipe, condition, plugins)
+        if kind == "sampler":
+            plugins.require_start_tokens(recipe.model.backend, recipe.model.start_tokens)
 
 
 def find_selector(
