@@ -57,7 +57,8 @@ def collate(examples: Iterable[Example], tokenizer: PreTrainedTokenizerFast) -> 
     The end token is added to each response. Padding is on the right; the labels of prompts and
     padding are ``IGNORED_LABEL``.
     """
-    ids, labels = [], []
+    ids = []
+    labels = []
     for prompt, response in examples:
         prompt_ids = tokenizer.encode(prompt)
         response_ids = [*tokenizer.encode(response), tokenizer.eos_token_id]
@@ -111,7 +112,7 @@ def widen_heads(weights: dict[str, Tensor], width: int) -> None:
 
     def widen(weight: Tensor) -> Tensor:
         """Widen (heads * HEAD_DIM, columns) to (heads * width, columns)."""
-        halves = weight.unflatten(0, (-1, HEAD_DIM // 2))
+        halves = weight.reshape(-1, HEAD_DIM // 2, weight.shape[1])
         return pad(halves, (0, 0, 0, (width - HEAD_DIM) // 2)).flatten(0, 1)
 
     for name, weight in weights.items():
