@@ -57,7 +57,8 @@ def collate(examples: Iterable[Example], tokenizer: PreTrainedTokenizerFast) -> 
     The end token is added to each response. Padding is on the right; the labels of prompts and
     padding are ``IGNORED_LABEL``.
     """
-    ids, labels = [], []
+    ids = []
+    labels = []
     for prompt, response in examples:
         prompt_ids = tokenizer.encode(prompt)
         response_ids = [*tokenizer.encode(response), tokenizer.eos_token_id]

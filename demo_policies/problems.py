@@ -28,9 +28,9 @@ Record = dict[str, Any]
 #: A prompt with the response to learn.
 Example = tuple[str, str]
 
-#: The split of each tenth of a problem space. The policies' settings were chosen on "tuning";
-#: nothing was chosen on "pool" or "audit".
-TENTHS: Final[tuple[Split, ...]] = (*("pretrain",) * 7, "tuning", "pool", "audit")
+#: The splits of the last three tenths of a problem space; "pretrain" has the others. The policies'
+#: settings were chosen on "tuning"; nothing was chosen on "pool" or "audit".
+LAST_TENTHS: Final[dict[int, Split]] = {7: "tuning", 8: "pool", 9: "audit"}
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def compute_digest(content: str) -> str:
 def find_split(content: str) -> Split:
     """Find the split of a problem's content."""
     percent = int(compute_digest(content)[:16], 16) % 100
-    return TENTHS[percent // 10]
+    return LAST_TENTHS.get(percent // 10, "pretrain")
 
 
 def choose(options: Sequence[T], rng: Random) -> T:
