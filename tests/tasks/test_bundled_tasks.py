@@ -165,7 +165,7 @@ def test_second_math_audit_is_disjoint(data):
     assert parts[0]
     assert not parts[0] & (parts[1] | parts[2])
     assert [p.prompt for p in second.read("pool")] == [p.prompt for p in first.read("pool")]
-    assert [p.prompt for p in second.read("audit")] == [p.prompt for p in first.read_validation()]
+    assert [p.prompt for p in second.read("audit")] == [p.prompt for p in first.read("calibration")]
 
 
 def test_math_without_test_file_splits_training_file(data):
@@ -182,14 +182,14 @@ def test_math_without_test_file_splits_training_file(data):
 
 def test_validation_is_optional(data, read_error):
     """The validation problems are LogiQA's dev.txt and further problems of MATH's test split."""
-    (problem,) = load_task("gapft_logiqa").read_validation()
+    (problem,) = load_task("gapft_logiqa").read("calibration")
     assert "Some birds swim." in problem.prompt, "the others are in the pool or the audit"
     for file in ("MATH/test.jsonl", "logiqa2/dev.txt"):
         (data / file).unlink()
     for name, file in (("math", "test.jsonl"), ("logiqa", "dev.txt")):
         task = load_task(f"gapft_{name}")
         assert task.read("audit")
-        assert file in read_error(task.read_validation)
+        assert file in read_error(lambda: task.read("calibration"))
 
 
 FOLDERS = {"logiqa": "logiqa2", "math": "MATH"}
