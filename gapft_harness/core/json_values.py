@@ -7,6 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,17 @@ _MAX_INTEGER_BITS = 14_284
 _LONGEST_SHOWN = 60
 
 
-def find_json_fault(value: Any, *, finite: bool = False) -> str:
+def find_json_fault(
+    value: Any, *, finite: bool = False, max_depth: int = MAX_DEPTH, long_integers: bool = False
+) -> str:
     """Find the first reason why a value is not JSON that any reader can write, read and compare.
 
     Args:
         value: any Python value.
         finite: refuse NaN and infinities too, which only Python's json module accepts.
+        max_depth: the deepest nesting allowed.
+        long_integers: allow integers of any length, also as the ``Decimal`` that a reader uses for
+            integers beyond Python's limit.
 
     Returns:
         The fault as a predicate (``holds …``) that follows the value's name, or ``""``.
@@ -37,12 +43,14 @@ def find_json_fault(value: Any, *, finite: bool = False) -> str:
     while open_values:
         for item in open_values[-1]:
             if isinstance(item, dict | list | tuple):
-                if len(open_values) > MAX_DEPTH:
-                    return f"is nested more than {MAX_DEPTH} times"
+                if len(open_values) > max_depth:
+                    return f"is nested more than {max_depth} times"
                 if isinstance(item, dict) and (fault := _find_key_fault(item)):
                     return fault
                 open_values.append(iter(item.values() if isinstance(item, dict) else item))
                 break
+            if long_integers and isinstance(item, int | Decimal):
+                continue
             if fault := _find_leaf_fault(item, finite):
                 return fault
         else:

@@ -16,11 +16,13 @@ from pydantic import (
 )
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.core.json_values import find_json_fault
 from gapft_harness.core.records import Gold
 from gapft_harness.core.validation import describe_fault
 from gapft_harness.sandbox import Program, Test
 from gapft_harness.sandbox.comparison import parse_expected_value, parse_test_arguments
 from gapft_harness.sandbox.records import Kind
+from gapft_harness.sandbox.values import MAX_DEPTH
 from gapft_harness.verification.packed_tests import decode_tests
 
 # Possessive, because a line may have any length and must be read only once. An opening fence is
@@ -202,7 +204,9 @@ def check_calls(suite: Suite) -> None:
     for number, test in enumerate(suite.tests if suite.kind == "function" else (), start=1):
         where = f"test {number} of {len(suite.tests)}"
         try:
-            parse_test_arguments(test.input)
-            parse_expected_value(test.expected)
+            values = (*parse_test_arguments(test.input), parse_expected_value(test.expected))
         except UserError as error:
             raise UserError(f"{where}: {error}") from error
+        for value in values:
+            if fault := find_json_fault(value, max_depth=MAX_DEPTH, long_integers=True):
+                raise UserError(f"{where}: its JSON {fault}")
