@@ -81,7 +81,7 @@ class StabilityExperiment(api.Experiment):
     def faults(self, view: api.View) -> Iterator[str]:
         """Report a backend that cannot draw further samples."""
         if self._count_further_samples(view.recipe):
-            yield from find_no_backend(view)
+            yield from find_no_backend(view, self.name)
 
     def steps(self, view: api.View) -> Iterator[Sequence[api.Step]]:
         """Draw the further samples of the source."""

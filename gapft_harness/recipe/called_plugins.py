@@ -8,7 +8,12 @@ from functools import partial
 from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import Selector
-from gapft_harness.hooks.registration import Registration, SelectorTraits, find_setting_fault
+from gapft_harness.hooks.registration import (
+    Registration,
+    SamplerTraits,
+    SelectorTraits,
+    find_setting_fault,
+)
 from gapft_harness.recipe.recipe import Recipe
 
 #: Kinds that the stage of an experiment may call.
@@ -57,6 +62,18 @@ def check_names(
                 plugins.get(kind, name)
         if kind == "sampler":
             plugins.require_start_tokens(recipe.model.backend, recipe.model.start_tokens)
+            if "scaling" in recipe.experiments:
+                _require_generating_sampler(recipe, plugins)
+
+
+def _require_generating_sampler(recipe: Recipe, plugins: Plugins) -> None:
+    backend = recipe.model.backend
+    if not plugins.get("sampler", backend).require_traits(SamplerTraits).generates:
+        raise UserError(
+            f"recipe {recipe.name}: key 'experiments.scaling': needs a backend that generates, but "
+            f"{backend!r} replays responses of each arm's adapter as it was trained, which has no "
+            "other scale; use another backend, or remove the experiment"
+        )
 
 
 def find_selector(

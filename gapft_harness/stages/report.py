@@ -24,7 +24,6 @@ from gapft_harness.run_directory.recipe_changes import restrict_recipe
 from gapft_harness.stages.context import Context, require_selected
 from gapft_harness.stages.experiment import View, list_report_parts, load_experiments
 from gapft_harness.stages.steps import follow_arms, follow_selections
-from gapft_harness.version import __version__
 
 if TYPE_CHECKING:
     import numpy as np
@@ -69,7 +68,7 @@ def is_report_current(context: Context) -> bool:
 
 
 def hash_report_inputs(run: RunDirectory) -> str:
-    """Hash the outputs of a run, its facts and the version of this package.
+    """Hash the outputs of a run and its facts.
 
     Facts of the report itself, and places of plugins and task files, are left out: the report does
     not depend on them.
@@ -79,7 +78,7 @@ def hash_report_inputs(run: RunDirectory) -> str:
     for name in ("report", "plugins", "include_paths"):
         del facts[name]
     digests = {name: record.digest for name, record in run.outputs.read_records().items()}
-    return content_hash([__version__, facts, digests])
+    return content_hash([facts, digests])
 
 
 def check_and_read_report_inputs(context: Context) -> ReportInputs:

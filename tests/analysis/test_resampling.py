@@ -146,3 +146,13 @@ def test_interval_matches_numpy_quantiles():
     low, high = np.quantile(values, [0.025, 0.975])
     interval = estimate_mean(0, values)
     assert (interval.low, interval.high) == pytest.approx((low, high), rel=1e-12)
+
+
+def test_rejects_bad_shapes_ids_and_seeds():
+    passed = np.zeros((1, 2, 5), dtype=bool)
+    with pytest.raises(ValueError, match="shapes"):
+        draw_with_defaults(passed, source=np.zeros(4, dtype=bool))
+    with pytest.raises(ValueError, match="distinct"):
+        draw_with_defaults(passed, ids=np.array(["a", "a", "b", "c", "d"]))
+    with pytest.raises(ValueError, match="distinct"):
+        draw_with_defaults(passed, seeds=np.array([13, 13]))

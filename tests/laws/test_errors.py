@@ -711,6 +711,7 @@ RUN_MISTAKES: dict[str, tuple[str, ...]] = {
     "gap RUN --k 16": ("--k",),
     "run RUN --run-dir other": ("RUN", "--run-dir"),
     "run demo --run-dir RUN": ("--run-dir",),
+    "run RUN --set name=other": ("--run-dir",),
     "run RUN --only serach": ("serach", "'search'"),
     "run RUN --set search.kk=2": ("--set search.kk=2", "'search.k'"),
     "run RUN --condition nope": ("'nope'",),

@@ -152,7 +152,11 @@ def test_unusable_run_is_an_incomplete_cell(
     assert error.value.exit_status == 1
     results = read_results(folder)
     assert "means" not in results
-    assert re.search(fault, results["cells"][0]["state"])
+    first, second = results["cells"]
+    assert re.search(fault, first["state"])
+    assert (first["model"], second["state"]) == (None, "complete")
+    assert re.search(fault, results["warnings"][0])
+    assert "1 of 2" in str(error.value)
 
 
 def test_report_of_an_incomplete_study_is_verified(folder: Path) -> None:

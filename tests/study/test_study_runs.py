@@ -1,16 +1,21 @@
-"""A study of a small task: its missing cell is run, and it is verified."""
+"""A study of a small task: killed between its cells, resumed, and verified."""
 
 from __future__ import annotations
 
 import json
-import shutil
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.kit.command import succeed
 from tests.kit.letters import prepare_letters_run
+from tests.kit.patience import PATIENCE_S
 from tests.kit.records import read_run
+from tests.kit.running_commands import kill_command
 
 MORE = ("--run-dir", "out", "--include-path", "tasks", "--plugin", "plugin.py")
 STUDY = """
@@ -27,6 +32,14 @@ cells:
 SAME_TABLES = ("conditions", "contrasts", "curve", "decomposition", "states")
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder_path = tmp_path_factory.mktemp("letters-study")
+    prepare_letters_run(folder_path)
+    (folder_path / "study.yaml").write_text(STUDY)
+    return folder_path
+
+
 def read_contents(run: Path) -> dict[str, bytes]:
     names = ("decisions", "selections", "adapters")
     return {
@@ -38,26 +51,37 @@ def read_contents(run: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.thorough
-def test_study_goes_on_with_its_missing_cell(tmp_path: Path) -> None:
-    """As after it was killed between its cells; that a killed cell goes on is a law of runs."""
-    prepare_letters_run(tmp_path)
-    (tmp_path / "study.yaml").write_text(STUDY)
-    succeed("run", "study.yaml", *MORE, cwd=tmp_path)
-    first, second = (tmp_path / "out/cells" / name for name in ("letters", "letters-fewer"))
-    shutil.rmtree(second)
-    shutil.rmtree(tmp_path / "out/report")
-    before, seconds = read_contents(first), read_run(first)["stages"]
+def test_study_resumes_after_kill_and_verifies(folder: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gapft_harness.cli.main", "run", "study.yaml", *MORE],
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    second = folder / "out/cells/letters-fewer"
+    deadline = time.monotonic() + PATIENCE_S
+    while not second.exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert kill_command(process), "the study ended before it was killed"
+    first = folder / "out/cells/letters"
+    before, seconds = (
+        read_contents(first),
+        read_run(first)["stages"],
+    )
     assert "decisions/gapft-seed13.parquet" in before
+    assert not (folder / "out/report").exists()
 
-    left = succeed("run", "study.yaml", *MORE, "--dry-run", cwd=tmp_path).stdout
+    left = succeed("run", "study.yaml", *MORE, "--dry-run", cwd=folder).stdout
     assert "1 of 2 cells are left" in left
-    done = succeed("run", "study.yaml", *MORE, cwd=tmp_path)
+    done = succeed("run", "study.yaml", *MORE, cwd=folder)
     assert "report: out/report/index.html" in done.stdout
     assert read_contents(first) == before
     # a complete run is read, not run again: the time of its stages is unchanged
     assert read_run(first)["stages"] == seconds
 
-    results = json.loads((tmp_path / "out/report/results.json").read_text())
+    results = json.loads((folder / "out/report/results.json").read_text())
     gains = []
     for name, run in (("Letters", first), ("Letters, fewer", second)):
         own = json.loads((run / "report/results.json").read_text())
@@ -69,6 +93,6 @@ def test_study_goes_on_with_its_missing_cell(tmp_path: Path) -> None:
     mean = next(m for m in results["means"] if (m["a"], m["b"]) == ("gapft", "source"))
     assert mean["delta"] == pytest.approx(sum(gains) / 2, abs=1e-12)
 
-    text = succeed("verify", "out", "--plugin", "plugin.py", cwd=tmp_path).stdout
+    text = succeed("verify", "out", "--plugin", "plugin.py", cwd=folder).stdout
     assert "Letters, fewer: " in text
     assert "the study's report is equal to one recomputed from its cells" in text

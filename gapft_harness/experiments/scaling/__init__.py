@@ -16,7 +16,6 @@ from gapft_harness.experiments.scaling.job import (
     scale,
 )
 from gapft_harness.run_directory.directory import CALIBRATION
-from gapft_harness.stages.experiment.comparable import find_no_backend
 
 if TYPE_CHECKING:
     from gapft_harness.experiments.scaling.report import ScalingPart
@@ -33,10 +32,6 @@ class ScalingExperiment(api.Experiment):
         from gapft_harness.experiments.scaling.report import ScalingPart
 
         return ScalingPart()
-
-    def faults(self, view: api.View) -> Iterator[str]:
-        """Report a backend that cannot generate with scaled adapters."""
-        yield from find_no_backend(view)
 
     def warnings(self, view: api.View) -> Iterator[str]:
         """Warn of too few solved calibration problems for any scale above 0."""

@@ -84,8 +84,13 @@ def require_same_settings(recipe: Recipe, name: str, conditions: Sequence[str]) 
             )
 
 
-def find_no_backend(view: View) -> Iterator[str]:
-    """Yield a fault if the recipe's backend replays responses and cannot generate new ones."""
+def find_no_backend(view: View, name: str) -> Iterator[str]:
+    """Yield a fault if the recipe's backend replays responses and cannot generate new ones.
+
+    Args:
+        view: the run.
+        name: the experiment's name.
+    """
     if not view.generates():
         backend = view.recipe.model.backend
         yield (
