@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gapft_harness.core.errors import UserError
+from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import GREEDY, Response
 from gapft_harness.core.streams import SampleStreams
 from gapft_harness.run_directory import layout
@@ -65,6 +65,10 @@ def test_only_its_seeds_differ_from_a_greedy_decode(task: LettersTask) -> None:
     names = (layout.problems_path, layout.responses_path, layout.states_path)
     evidence = [read_evidence(*(run / name("pool") for name in names)) for run in runs.values()]
     assert evidence[0] == evidence[1]
+    problems, _, states = (runs["greedy"] / name("pool") for name in names)
+    other_responses = runs["greedy"] / layout.responses_path("audit")
+    with pytest.raises(GapftError, match="different problems"):
+        read_evidence(problems, other_responses, states)
     for run in runs.values():
         assert not verify(run, task.plugins).differences
 
