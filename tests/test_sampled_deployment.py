@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gapft_harness.core.errors import UserError
+from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import GREEDY, Response
 from gapft_harness.core.streams import SampleStreams
 from gapft_harness.run_directory.evidence import read_evidence
@@ -64,6 +64,10 @@ def test_only_its_seeds_differ_from_a_greedy_decode(task: LettersTask) -> None:
         assert states[0] == states[1]
     evidence = [read_evidence(*list_pool_tables(run)) for run in runs.values()]
     assert evidence[0] == evidence[1]
+    problems, _, states = (runs["greedy"] / name("pool") for name in names)
+    other_responses = runs["greedy"] / layout.responses_path("audit")
+    with pytest.raises(GapftError, match="different problems"):
+        read_evidence(problems, other_responses, states)
     for run in runs.values():
         assert not verify(run, task.plugins).differences
 

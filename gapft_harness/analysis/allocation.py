@@ -22,8 +22,18 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.analysis.estimate import Estimate, estimate_mean
-from gapft_harness.analysis.resampling import Scores, draw_seed_weights, sum_draws
+from gapft_harness.analysis.estimate import (
+    Estimate,
+    estimate_mean,
+    estimate_paired_difference,
+    estimate_share,
+)
+from gapft_harness.analysis.resampling import (
+    Scores,
+    average_estimates,
+    draw_seed_weights,
+    sum_draws,
+)
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.streams import Stream
 
@@ -36,6 +46,9 @@ RATES = {
     "a_B_0": ("B", "concentrated"),
     "a_B_1": ("B", "diffuse"),
 }
+
+#: The differences of two rates of one half: the rate after more exposures, and the one before.
+_DIFFERENCES = {"coverage_gain": ("a_B_1", "a_B_0"), "repetition_loss": ("a_A_2", "a_A_1")}
 
 #: Draws per requested replicate after which the halves count as too small to resample.
 _MAX_DRAW_FACTOR = 1000
@@ -58,15 +71,36 @@ def compute_by_seed(scores: Scores) -> dict[int, dict[str, Fraction]]:
 def estimate_allocation(scores: Scores, replicates: int, stream: Stream) -> dict[str, Estimate]:
     """Estimate the means over seeds of all rates and differences, with equal weights.
 
+    Where resampling shows no variation, the interval is Wilson's for a rate, Newcombe's for a gain
+    or loss, and for the contrast the mean of those of gain and loss.
+
     Raises:
         GapftError: the halves are so small that almost every draw is rejected.
     """
     seeds = compute_by_seed(scores).values()
     drawn = replicate_allocation(scores, replicates, stream)
-    return {
-        name: estimate_mean(sum((seed[name] for seed in seeds), Fraction(0)) / len(seeds), values)
-        for name, values in drawn.items()
-    }
+    estimates: dict[str, Estimate] = {}
+    for name, values in drawn.items():
+        value = sum((seed[name] for seed in seeds), Fraction(0)) / len(seeds)
+        estimate = estimate_mean(value, values)
+        if estimate.low == estimate.high and name == "contrast":
+            parts = [estimates["coverage_gain"], -estimates["repetition_loss"]]
+            estimate = average_estimates(value, parts)
+        elif estimate.low == estimate.high:
+            estimate = _estimate_without_variation(value, scores, name)
+        estimates[name] = estimate
+    return estimates
+
+
+def _estimate_without_variation(value: Fraction, scores: Scores, name: str) -> Estimate:
+    """Estimate a rate, or a difference of the rates of one half, from the half's problems."""
+    last, *first = [RATES[rate] for rate in _DIFFERENCES.get(name, (name,))]
+    inside = scores.rows[last[0]] == 1
+    problems = int(inside.any(axis=0).sum())  # problems of several seeds count once
+    if not first:
+        return estimate_share(value, problems)
+    before, after = ((scores.rows[model][inside] == 1).astype(float) for _, model in (*first, last))
+    return estimate_paired_difference(value, before, after, problems)
 
 
 def replicate_allocation(
@@ -109,8 +143,7 @@ def _select_solved(scores: Scores) -> dict[str, NDArray[np.bool_]]:
 
 
 def _add_differences(rates: Mapping[str, Value]) -> dict[str, Value]:
-    gain = rates["a_B_1"] - rates["a_B_0"]
-    loss = rates["a_A_2"] - rates["a_A_1"]
+    gain, loss = (rates[after] - rates[before] for after, before in _DIFFERENCES.values())
     contrast = (gain - loss) / 2
     return {**rates, "coverage_gain": gain, "repetition_loss": loss, "contrast": contrast}
 

@@ -66,6 +66,15 @@ class Scores:
         """Compute the exact mean of row a minus that of row b."""
         return self.compute_mean(a) - self.compute_mean(b)
 
+    def estimate_difference(self, a: str, b: str) -> Estimate:
+        """Estimate the mean of row a minus that of row b, with Newcombe's interval.
+
+        Both rows are 0 or 1. The independent units are the items.
+        """
+        first, second = (self.rows[name].astype(float).ravel() for name in (a, b))
+        value = self.compute_difference(a, b)
+        return estimate_paired_difference(value, second, first, len(self.items))
+
     def stack_columns(self) -> NDArray[np.float64]:
         """Stack all rows in the order of seeds and ids, shape (P, rows S)."""
         by_seed = np.argsort(self.seeds)
@@ -95,15 +104,15 @@ class Resampled:
     def contrast(self, a: str, b: str) -> Estimate:
         """Estimate the mean of row a minus that of row b, paired by seed and item.
 
-        The interval is Newcombe's where resampling shows no variation.
+        Where resampling shows no variation, the interval is Newcombe's, and only a difference of
+        zero has a p value.
         """
         value = self.scores.compute_difference(a, b)
         estimate = estimate_difference(value, self.subtract(a, b), self.scores.decisions)
         if estimate.low < estimate.high:
             return estimate
-        first, second = (self.scores.rows[name].astype(float).ravel() for name in (a, b))
-        interval = estimate_paired_difference(value, second, first, len(self.scores.items))
-        return replace(interval, p=estimate.p)
+        interval = self.scores.estimate_difference(a, b)
+        return replace(interval, p=None if value else estimate.p)
 
     def subtract(self, a: str, b: str) -> NDArray[np.int64]:
         """Subtract the sums of row b from those of row a, shape (B,)."""
@@ -115,8 +124,8 @@ def average_contrasts(cells: Sequence[Resampled], a: str, b: str) -> Estimate:
 
     The cells are not resampled: the mean describes these cells, no other models or tasks. It is
     exact up to one rounding per replicate, so that it does not depend on the order of the cells,
-    and a mean of zero is exactly zero. Where resampling shows no variation, the interval is the
-    mean of the cells' intervals, as if their errors were the same.
+    and a mean of zero is exactly zero. Where resampling shows no variation, the interval is that of
+    ``average_estimates``, and only a mean of zero has a p value.
     """
     common = math.lcm(*(cell.scores.decisions for cell in cells))
     total = sum(
@@ -127,10 +136,22 @@ def average_contrasts(cells: Sequence[Resampled], a: str, b: str) -> Estimate:
     estimate = estimate_difference(value, replicates)
     if estimate.low < estimate.high:
         return estimate
-    contrasts = [cell.contrast(a, b) for cell in cells]
-    low = math.fsum(contrast.low for contrast in contrasts) / len(cells)
-    high = math.fsum(contrast.high for contrast in contrasts) / len(cells)
-    return replace(estimate, low=low, high=high)
+    mean = average_estimates(value, [cell.contrast(a, b) for cell in cells])
+    return replace(mean, p=None if value else estimate.p)
+
+
+def average_estimates(value: Fraction | float, estimates: Sequence[Estimate]) -> Estimate:
+    """Estimate the mean of several numbers by the mean of their intervals.
+
+    This is the interval if their errors are the same; independent errors have a narrower one.
+
+    Args:
+        value: the mean.
+        estimates: the numbers.
+    """
+    low = math.fsum(estimate.low for estimate in estimates) / len(estimates)
+    high = math.fsum(estimate.high for estimate in estimates) / len(estimates)
+    return Estimate(value, low, high)
 
 
 def average_differences(cells: Sequence[Scores], a: str, b: str) -> Fraction:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
@@ -241,7 +242,7 @@ def contrast(
     estimate = estimate_mean(value, replicates) if units > strata else Estimate(value)
     if estimate.low == estimate.high and is_binary and _are_binary(*item_means):
         # Resampling shows no variation, but finite data leave some.
-        estimate = estimate_paired_difference(value, *item_means, units)
+        estimate = _estimate_without_variation(value, *item_means, clusters, numbers.strata)
     gained = int((differences > 0).sum())
     lost = int((differences < 0).sum())
     is_simple = numbers.clusters is None and numbers.strata is None
@@ -266,6 +267,40 @@ def contrast(
         gained=gained,
         lost=lost,
         is_binary=is_binary,
+    )
+
+
+def _estimate_without_variation(
+    value: float,
+    before: NDArray[np.float64],
+    after: NDArray[np.float64],
+    clusters: NDArray[np.int64],
+    strata: NDArray[np.int64] | None,
+) -> Estimate:
+    """Estimate a difference by Newcombe's intervals, with strata by one of each task.
+
+    Tasks are independent, so the squared distances of the ends from the tasks' differences add up.
+
+    Args:
+        value: the difference; with strata, the mean of the tasks' differences.
+        before: shape (P,), 0 or 1.
+        after: shape (P,), 0 or 1.
+        clusters: shape (P,), the number of each document's cluster.
+        strata: shape (P,), the number of each document's task, or None.
+    """
+    if strata is None:
+        return estimate_paired_difference(value, before, after, int(clusters.max()) + 1)
+    below = []
+    above = []
+    for number in range(int(strata.max()) + 1):
+        inside = strata == number
+        difference = float((after[inside] - before[inside]).mean())
+        units = len(np.unique(clusters[inside]))
+        task = estimate_paired_difference(difference, before[inside], after[inside], units)
+        below.append(difference - task.low)
+        above.append(task.high - difference)
+    return Estimate(
+        value, value - math.hypot(*below) / len(below), value + math.hypot(*above) / len(above)
     )
 
 

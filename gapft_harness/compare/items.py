@@ -199,8 +199,10 @@ def _choose_positions(comparison: Comparison, limit: int) -> list[int]:
     unchanged = np.ones(len(comparison.joined.items), dtype=bool)
     for after in comparison.numbers.after.values():
         unchanged &= (after == comparison.numbers.before).all(axis=0)
-    # documents are sorted by hash, so this choice is random but reproducible
-    chosen = np.argsort(unchanged, kind="stable")[:limit]
+    # the hash of the content makes this choice random but reproducible
+    hashes = [digest for _, digest, _ in comparison.joined.items]
+    order = sorted(range(len(hashes)), key=lambda place: (unchanged[place], hashes[place]))
+    chosen = np.array(order[:limit])
     positions: list[int] = chosen[np.argsort(comparison.joined.before[chosen])].tolist()
     return positions
 

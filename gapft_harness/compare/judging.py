@@ -38,12 +38,14 @@ class JudgedLog(Log):
         filter: the filter whose rows were judged; None: the rows have none.
         verdicts: whether each response passed, in the log's order.
         reasons: the reason of each verdict.
+        unjudged: the number of verdicts that are ``error`` or ``timeout``; these are not passed.
     """
 
     verifier: str = ""
     filter: str | None = None
     verdicts: Sequence[int] = ()
     reasons: Sequence[str] = field(default=(), repr=False)
+    unjudged: int = 0
 
     def read_samples(self) -> Iterator[Sample]:
         """Yield the judged responses."""
@@ -101,6 +103,7 @@ def _judge_log(log: Log, judge: Judge, rule: Rule, choice: CompareChoice) -> Jud
     gold_source = _find_gold_source(log, first, choice.gold, judge, rule)
     passed = array("b")
     reasons = list[str]()
+    unjudged = 0
     samples = _select_samples(log.read_samples(), filter_name)
     while batch := [*islice(samples, _CHUNK)]:
         texts = [_read_text(sample, log) for sample in batch]
@@ -108,6 +111,7 @@ def _judge_log(log: Log, judge: Judge, rule: Rule, choice: CompareChoice) -> Jud
         for verdict in judge.verify(texts, golds):
             passed.append(verdict.passed)
             reasons.append(sys.intern(verdict.reason))
+            unjudged += verdict.status in ("error", "timeout")
     own_fields = {item.name: getattr(log, item.name) for item in fields(Log)}
     facts: Mapping[str, Any] = {
         **{key: value for key, value in log.facts.items() if key not in ("results", "groups")},
@@ -119,6 +123,7 @@ def _judge_log(log: Log, judge: Judge, rule: Rule, choice: CompareChoice) -> Jud
         filter=filter_name,
         verdicts=passed,
         reasons=reasons,
+        unjudged=unjudged,
     )
 
 

@@ -38,6 +38,13 @@ def list_warnings(comparison: Comparison) -> Iterator[str]:
                 f"{name}: {count:,} of {len(outcomes.values):,} documents are left out, because "
                 "they have null or NaN as score"
             )
+        judged = [log for log in outcomes.logs if isinstance(log, JudgedLog)]
+        if count := sum(log.unjudged for log in judged):
+            total = sum(len(log.verdicts) for log in judged)
+            yield (
+                f"{name}: {count:,} of {total:,} responses could not be judged by "
+                f"{judged[0].verifier} (error or timeout) and count as wrong"
+            )
     if 1 < comparison.units < STABLE_ITEMS:
         yield (
             f"{comparison.units} {comparison.unit}s, fewer than {STABLE_ITEMS}: the intervals are "

@@ -23,12 +23,18 @@ from gapft_harness.gap.logs import (
     write_rows,
 )
 from gapft_harness.gap.searched import Search, note_deployment
+from gapft_harness.hooks.manager import Plugins
 from gapft_harness.outcomes.searches import Endings
 from gapft_harness.outcomes.verdicts import Verdicts, encode_answers
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recorded import list_warnings, read_source
-from gapft_harness.run_directory.tables import JudgedResponse, read_judged, read_problems
+from gapft_harness.run_directory.tables import (
+    JudgedResponse,
+    read_judged,
+    read_problems,
+    require_same_problem,
+)
 
 if TYPE_CHECKING:
     from gapft_harness.lm_eval_bridge.stock import StockTask
@@ -60,11 +66,13 @@ class _Tally:
 
     Attributes:
         passed: by problem, whether each response passed; the deployment decode is first.
+        reads_answers: whether the filter or the verifier can read answers.
         answers: by problem, the answer of each response; None without one.
         errors: number of responses without a verdict.
         cut: number of responses that ended at the length limit.
     """
 
+    reads_answers: bool
     passed: list[list[bool]] = field(default_factory=list)
     answers: list[list[str | None]] = field(default_factory=list)
     errors: int = 0
@@ -84,13 +92,12 @@ class _Tally:
 
     def count_endings(self) -> Endings:
         answers = [answer for row in self.answers for answer in row]
-        missing = answers.count(None)
-        unanswered = missing if missing < len(answers) else None
+        unanswered = answers.count(None) if self.reads_answers else None
         return Endings(len(answers), self.cut, unanswered, self.errors)
 
 
 def measure_search(
-    run: RunDirectory, split: str, include_paths: Sequence[str], folder: Path
+    run: RunDirectory, split: str, include_paths: Sequence[str], plugins: Plugins, folder: Path
 ) -> MeasuredSearch:
     """Judge a finished search under every filter, and write both sample logs.
 
@@ -98,6 +105,7 @@ def measure_search(
         run: the run directory.
         split: the searched split.
         include_paths: folders with task YAML.
+        plugins: the loaded plugins, with the run's verifier.
         folder: where the logs are written.
     """
     from gapft_harness.lm_eval_bridge.discovery import load_task
@@ -110,7 +118,11 @@ def measure_search(
     stock = _load_stock_task(task)
     filters = [_NO_FILTER] if stock is None else stock.filters
     chosen = _NO_FILTER if stock is None else stock.filter
-    tallies = {name: _Tally() for name in sorted(filters, key=lambda name: name != chosen)}
+    verifier_reads = plugins.can_read_answers(task["verifier"])
+    tallies = {
+        name: _Tally(verifier_reads if stock is None else stock.can_extract(name))
+        for name in sorted(filters, key=lambda name: name != chosen)
+    }
     responses_path = run.file(layout.responses_path(split))
     place = LogPlace(folder, loaded.name, datetime.fromtimestamp(responses_path.stat().st_mtime))
     options = _format_options(run, task)
@@ -186,9 +198,10 @@ def _iterate_problems(
     run: RunDirectory, split: str
 ) -> Iterator[tuple[Problem, list[JudgedResponse]]]:
     """Yield each problem with its judged responses, the deployment decode first, ordered by ids."""
-    problems = read_problems(run.file(layout.problems_path(split)))
-    judged = read_judged(run.file(layout.responses_path(split)))
-    for (problem, _), (_, responses) in zip(problems, judged, strict=True):
+    paths = run.file(layout.problems_path(split)), run.file(layout.responses_path(split))
+    rows = zip(read_problems(paths[0]), read_judged(paths[1]), strict=True)
+    for (problem, _), (problem_id, responses) in rows:
+        require_same_problem({paths[0]: problem.id, paths[1]: problem_id})
         yield problem, responses
 
 

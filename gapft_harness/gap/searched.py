@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.hooks.manager import Plugins
 from gapft_harness.outcomes.searches import Endings, SearchFindings, compute_search
 from gapft_harness.outcomes.verdicts import Verdicts
 from gapft_harness.recipe.recipe import Recipe
@@ -63,8 +64,12 @@ def note_deployment(recipe: Recipe) -> list[str]:
     return [f"{describe_deployment(deployment)} It is named greedy here."] if deployment else []
 
 
-def read_search(run: RunDirectory) -> Search:
+def read_search(run: RunDirectory, plugins: Plugins) -> Search:
     """Read the finalized search of a run.
+
+    Args:
+        run: the run.
+        plugins: the loaded plugins; the run's verifier need not be among them.
 
     Raises:
         UserError: no finished search, K below 2, or a file that was changed after it was finalized.
@@ -80,7 +85,7 @@ def read_search(run: RunDirectory) -> Search:
             "2 or more, better 8; search again with --set search.k=8"
         )
     tables = {split: run.file(layout.responses_path(split)) for split in searched_splits}
-    endings = read_endings(tables)
+    endings = read_endings(tables, plugins.can_read_answers(run.task["verifier"]))
     shown = searched_splits[-1]  # the audit, if it was searched
     return Search(
         task=run.task["name"],

@@ -119,6 +119,12 @@ class Plugins:
         sees_thoughts = entry.require_traits(VerifierTraits).sees_thoughts
         return Judge(verifier, entry, think_end_token=think_end_token, sees_thoughts=sees_thoughts)
 
+    def can_read_answers(self, name: str) -> bool:
+        """Return whether a verifier's class has the method ``answer``; False if it is unknown."""
+        if not self.has("verifier", name):
+            return False
+        return callable(getattr(self.get("verifier", name).value, "answer", None))
+
     def find_other_verifier(self, name: str, params: Mapping[str, Any]) -> OtherVerifier | None:
         """Find the permissive or strict rule that a verifier's verdicts are compared with.
 

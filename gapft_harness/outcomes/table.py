@@ -159,7 +159,7 @@ class Outcomes:
         self.lines.append(sample.line)
         self.drawn.append(0)
         self.prompts.append(hash(sample.prompt) if sample.prompt else 0)
-        self.golds.append(0 if sample.gold is None else hash(str(sample.gold)))
+        self.golds.append(_hash_text(None if sample.gold is None else str(sample.gold)))
         self.endings.append(sample.ended)
         if cluster is not None:
             place = self.logs[log].name_entry(sample.line)
@@ -384,12 +384,17 @@ def read_outcomes(
             if metric.key in sample.scores or not sample.scores:
                 outcomes.owners.append(document)
                 outcomes.scores.append(_parse_score(sample, log, metric.key))
-                outcomes.texts.append(0 if sample.text is None else hash(sample.text))
+                outcomes.texts.append(_hash_text(sample.text))
         if start == len(outcomes.contents):
             raise _unknown_filter_error(log, metric.filter, sums)
         parts.append(_measure_log(outcomes, log, metric, start, first_score, common=common))
     outcomes.values = np.concatenate(parts)
     return outcomes
+
+
+def _hash_text(text: str | None) -> int:
+    """Hash a text; 0 without one. The hash of an empty text, which is 0 in Python, is 1."""
+    return 0 if text is None else hash(text) or 1
 
 
 def _add_to_sums(

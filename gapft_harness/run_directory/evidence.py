@@ -14,6 +14,7 @@ from gapft_harness.run_directory.tables import (
     read_judged,
     read_problems,
     read_states,
+    require_same_problem,
 )
 
 if TYPE_CHECKING:
@@ -148,6 +149,9 @@ def read_evidence(
         max_gen_toks: the length limit of the split's responses, in tokens; see
             ``Evidence.ended``.
         k: the number of samples that define the states, the first ones; None for all.
+
+    Raises:
+        GapftError: the tables have different problems.
     """
     evidence = []
     prompts: dict[str, tuple[int, ...]] = {}
@@ -158,7 +162,8 @@ def read_evidence(
         read_states(states),
         strict=True,
     )
-    for (problem, prompt_ids), (_, judged), state in rows:
+    for (problem, prompt_ids), (judged_id, judged), state in rows:
+        require_same_problem({problems: problem.id, responses: judged_id, states: state.problem_id})
         prompts[problem.id] = prompt_ids
         kept = next((j.response for j in judged if j.response.index == state.kept_index), None)
         evidence.append(

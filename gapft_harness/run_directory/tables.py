@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import groupby, islice
 from operator import attrgetter
@@ -179,6 +179,23 @@ def read_judged(path: Path) -> Iterator[tuple[str, list[JudgedResponse]]]:
     """
     for problem_id, rows in groupby(read_rows(path), key=lambda row: row["problem_id"]):
         yield problem_id, [_parse_judged(row, path) for row in rows]
+
+
+def require_same_problem(ids: Mapping[Path, str]) -> None:
+    """Require that rows at one place of several tables are of the same problem.
+
+    Args:
+        ids: by table, the problem of its row.
+
+    Raises:
+        GapftError: the problems differ.
+    """
+    if len({*ids.values()}) > 1:
+        found = ", ".join(f"{problem_id} in {path}" for path, problem_id in ids.items())
+        raise GapftError(
+            f"tables have different problems at the same place: {found}; expected the same "
+            "problems in the same order"
+        )
 
 
 def parse_response(row: Row) -> Response:

@@ -120,7 +120,8 @@ def read_report_inputs(shown: RunDirectory, plugins: Plugins) -> ReportInputs:
     from gapft_harness.report.reading.inputs import read_inputs
 
     parts = list_report_parts(load_experiments(shown.recipe, plugins))
-    inputs = read_inputs(shown, parts, _describe_left_out(shown))
+    reads_answers = plugins.can_read_answers(shown.task["verifier"])
+    inputs = read_inputs(shown, parts, _describe_left_out(shown), reads_answers)
     return replace(inputs, other_rule=judge_by_other_verifier(inputs, plugins))
 
 

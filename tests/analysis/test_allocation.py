@@ -13,6 +13,7 @@ from gapft_harness.analysis.allocation import (
     estimate_allocation,
     replicate_allocation,
 )
+from gapft_harness.analysis.estimate import estimate_share
 from gapft_harness.analysis.resampling import Scores
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.streams import Stream
@@ -118,6 +119,22 @@ def test_replicates_match_hand_calculation(number):
         for means in expected
     ]
     assert drawn["contrast"] == pytest.approx([*map(float, contrasts)], abs=1e-12)
+
+
+def test_intervals_have_a_width_without_variation():
+    """Six problems of each half and seed, all right after any exposure; 12 of them in all."""
+    halves = np.array([list("AAABBB" + "......"), list("......" + "AAABBB")])
+    solved = np.ones(halves.shape, dtype=bool)
+    estimates = estimate_allocation(stack(halves, solved, halves == "A"), 50, STREAM)
+    assert {name: float(estimate.value) for name, estimate in estimates.items()} == {
+        "a_A_1": 1, "a_A_2": 1, "a_B_0": 0, "a_B_1": 1,
+        "coverage_gain": 1, "repetition_loss": 0, "contrast": 0.5,
+    }  # fmt: skip
+    assert all(estimate.low < estimate.high for estimate in estimates.values())
+    share = estimate_share(1, 6)
+    assert (estimates["a_A_1"].low, estimates["a_A_1"].high) == (share.low, share.high)
+    gain, loss = estimates["coverage_gain"], estimates["repetition_loss"]
+    assert estimates["contrast"].low == (gain.low - loss.high) / 2
 
 
 def test_rejects_halves_too_small_to_resample():

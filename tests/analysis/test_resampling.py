@@ -91,6 +91,16 @@ def test_equal_conditions_in_all_cells_leave_the_mean_of_the_intervals():
     assert 0 < highs[0] < mean.high < highs[1]
 
 
+def test_difference_without_variation_has_no_p_value():
+    """All problems became right: the fixed lower limit of p would ignore how few they are."""
+    cells = [draw_with_defaults(np.ones((1, 1, items), bool)) for items in (1, 50)]
+    for estimate in (*(cell.contrast("a", "source") for cell in cells),
+                     average_contrasts(cells, "a", "source")):  # fmt: skip
+        assert (estimate.value, estimate.p) == (1, None)
+    assert not cells[0].contrast("a", "source").excludes_zero
+    assert cells[1].contrast("a", "source").excludes_zero
+
+
 def test_chunk_size_does_not_change_draws(monkeypatch):
     rng = np.random.default_rng(2)
     passed = rng.random((2, 3, 31)) < 0.5

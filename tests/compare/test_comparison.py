@@ -275,6 +275,7 @@ def test_reports_and_drops_copied_samples(tmp_path: Path) -> None:
     assert copied.samples.k == 4
     cached = compare_samples(["a"] * 4)
     assert "all 4 samples are the same" in join_notes(cached)
+    assert "samples 0 and 1 are the same" in join_notes(compare_samples(["", "", "b", "c"]))
     without_copies = compare_samples(["a", "a", "b", "c"], drop_copies=True)
     assert without_copies.samples is not None
     assert without_copies.samples.k == 3

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gapft_harness.analysis.estimate import estimate_paired_difference
 from gapft_harness.analysis.power import compute_data_factor
 from gapft_harness.compare.policy import (
     EXIT_STATUS,
@@ -25,7 +27,7 @@ from gapft_harness.compare.policy import (
     read_policy,
 )
 from tests.compare.command import read_refusal, run_compare
-from tests.compare.logs import compare_logs, read_model, row, write_log
+from tests.compare.logs import DATE, compare_logs, read_model, row, write_log
 from tests.kit.command import ROOT
 
 CHANGES = st.floats(-1, 1)
@@ -156,6 +158,34 @@ def test_undecided_gate_reports_needed_documents(tmp_path: Path) -> None:
     assert any(f"{check['more']:,} more documents" in text for text in results["warnings"])
     assert run_compare(before, after, "--fail-if-worse", 0).exit_code == 3
     assert run_compare(before, after, "--fail-if-worse", 0.5).exit_code == 0
+
+
+def test_blocks_loss_of_a_small_task(tmp_path: Path) -> None:
+    """Each of 10 documents is lost, 90 of another task are not; both tasks have equal weights."""
+    for side, value in (("before", 1), ("after", 0)):
+        for task, values in (("a", [value] * 10), ("b", [1] * 90)):
+            log = write_log(tmp_path / side, values, task=task)
+        group = {"alias": "g", "exact_match,none": (1 + value) / 2}
+        facts = {
+            "results": {"a": {"exact_match,none": value}, "b": {"exact_match,none": 1}, "g": group},
+            "groups": {"g": group},
+            "group_subtasks": {"g": ["a", "b"]},
+            "versions": {"a": 1, "b": 1},
+            "higher_is_better": {name: {"exact_match": True} for name in "ab"},
+        }
+        (log.parent / f"results_{DATE}.json").write_text(json.dumps(facts))
+    policy = write_policy(tmp_path, "tasks: {g: {exact_match: 0.3}}")
+    code, results = run_gate(tmp_path / "before", tmp_path / "after", "--policy", policy)
+    (check,) = results["gate"]
+    assert (code, check["verdict"], check["difference"]) == (1, "BLOCK", -0.5)
+    parts = [
+        estimate_paired_difference(-lost, np.ones(size), np.full(size, 1.0 - lost))
+        for lost, size in ((1, 10), (0, 90))
+    ]
+    above = math.hypot(*(part.high - float(part.value) for part in parts)) / 2
+    below = math.hypot(*(float(part.value) - part.low for part in parts)) / 2
+    ends = check["difference_low"], check["difference_high"]
+    assert ends == pytest.approx((-0.5 - below, -0.5 + above))
 
 
 def test_rule_has_all_documents_of_its_task(logs: tuple[Path, Path], tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from gapft_harness.compare.choice import Rule
 from gapft_harness.compare.comparison import Comparison
 from gapft_harness.core.errors import UserError
 from tests.compare.command import run_compare
-from tests.compare.logs import compare_logs, row, write_log
+from tests.compare.logs import compare_logs, join_notes, row, write_log
 
 ROOT = Path(__file__).parents[2]
 STRICT = Rule("option_letter", {"rule": "whole_response"})
@@ -94,6 +94,25 @@ def test_judging_laws_hold(
     rng.shuffle(rows)
     shuffled = write_log(folder / "b", rows=rows)
     assert read_values(judge(log, EXPLICIT, shuffled)) == read_values(judge(log, EXPLICIT, log))
+
+
+def test_counts_responses_that_could_not_be_judged(tmp_path: Path) -> None:
+    plugin = tmp_path / "late.py"
+    plugin.write_text(
+        "from gapft_harness.api import Verdict, hookimpl\n\n"
+        "class Late:\n"
+        "    def verify(self, responses, golds):\n"
+        "        return [Verdict(text) for text in responses]\n\n"
+        "@hookimpl\n"
+        "def register_verifiers(register):\n"
+        "    register('late', Late)\n"
+    )
+    rows = build_rows([["pass"], ["timeout"], ["error"], ["fail"]])
+    log = write_log(tmp_path / "log", rows=rows)
+    judged = judge(log, Rule("late"), plugin_files=[str(plugin)])
+    assert [now for _, now in read_values(judged)] == [1, 0, 0, 0]
+    assert "2 of 4 responses could not be judged by late" in join_notes(judged)
+    assert "could not be judged" not in join_notes(judge(log, STRICT))
 
 
 def test_math_verifier_reads_missed_answers(tmp_path: Path) -> None:

@@ -111,6 +111,17 @@ def test_explorer_has_every_response_and_verdict(folder: Path, gsm8k: Path) -> N
             assert response["verdict"] == ("right" if is_right else "wrong")
 
 
+def test_no_advice_if_no_response_is_readable(tmp_path: Path) -> None:
+    write_stock(tmp_path)
+    texts = {f"[{number}]": ["I do not know"] * (K + 1) for number in range(DOCUMENTS)}
+    (tmp_path / "gsm8k.json").write_text(json.dumps(texts))
+    done = run_gap(tmp_path, "gsm8k")
+    assert done.exit_code == 0, (done.output, done.exception)
+    results = read_json(tmp_path / "gsm8k/gap/results.json")
+    assert results["advice"][0]["answer"] == "no advice"
+    assert [row["unanswered"] for row in results["endings"]] == [DOCUMENTS * (K + 1)] * 2
+
+
 def test_rejects_graded_metric_before_generation(folder: Path) -> None:
     done = run_gap(folder, "drop", "--metric", "f1", out="graded")
     assert done.exit_code != 0

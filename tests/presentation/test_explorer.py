@@ -466,6 +466,18 @@ def test_large_comparisons_show_changed_documents_first(
     assert (f"{most} of 12 documents: changed" in explored.remark) == (most < 12)
 
 
+def test_large_comparisons_choose_documents_of_all_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for side in ("before", "after"):
+        write_log(tmp_path / side, [0] * 20, task="a")
+        rows = [row(number, 0) for number in range(20, 40)]
+        write_log(tmp_path / side, rows=rows, task="b")
+    monkeypatch.setattr(items, "MAX_EXPLORED", 20)
+    _, problems = explore_logs(tmp_path)
+    assert {problem.id.split()[0] for problem in problems} == {"a", "b"}
+
+
 def test_documents_with_one_number_have_distinct_ids(tmp_path: Path) -> None:
     rows = [row(number, number % 2, doc_id=7) for number in range(3)]
     write_log(tmp_path / "before", rows=rows)

@@ -64,6 +64,8 @@ def test_no_missing_answers_without_answer_reader(tmp_path: Path) -> None:
     (row,) = build_endings({"pool": pool}).values()
     assert (row["end_token"], row["limit"]) == (1, 1)
     assert (row["cut_unanswered"], row["unanswered"]) == (None, None)
+    counts = read_endings({"pool": pool}, reads_answers=True)["pool"]
+    assert counts.unanswered == {"stop": 1, "length": 1}, "the verifier can read answers"
 
 
 #: (problem, index, attempts before the last, status)

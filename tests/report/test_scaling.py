@@ -58,6 +58,14 @@ def test_loss_equal_to_tolerance_is_not_above() -> None:
     assert [row["rho_G_after"] for row in tables["scaling"]] == [5 / 50, 3 / 50]
 
 
+def test_intervals_have_a_width_without_variation() -> None:
+    same = build_run("r", {"a-1": (0, 0.0)})
+    (environment,) = build_rows(same)["scaling_environments"]
+    low, high = (environment[f"against_source_{end}"] for end in ("low", "high"))
+    assert environment["against_source"] == 0
+    assert low == -high < 0
+
+
 def test_environments_have_equal_weight() -> None:
     """Environments with three seeds and with one seed have the same weight."""
     three_seeds = build_run("one", {"a-1": (4, 1.0), "a-2": (4, 1.0), "a-3": (4, 1.0)})

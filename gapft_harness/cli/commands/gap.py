@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -82,7 +83,7 @@ def command(
     if target is not None and is_run(target):
         if k is not None:
             raise UserError(f"--k {k}: {target} has been searched with its own K; leave --k out")
-        _measure_run(target, out, form)
+        _measure_run(target, out, plugin, form)
         return
     if target and task:
         raise UserError(f"{target}, --task {task}: expected one task; leave one out")
@@ -122,6 +123,7 @@ def _measure_task(
     from gapft_harness.gap.measuring import measure_search
     from gapft_harness.gap.page import build_page
     from gapft_harness.gap.prospects import advise
+    from gapft_harness.hooks.manager import load_plugins
     from gapft_harness.run_directory.directory import RunDirectory, list_recorded_include_paths
     from gapft_harness.run_directory.lock import hold_run_lock
 
@@ -132,7 +134,11 @@ def _measure_task(
         run = RunDirectory.open(path)
         folder = path / _GAP_FOLDER
         search = measure_search(
-            run, split, choice.include_paths or list_recorded_include_paths(path), folder
+            run,
+            split,
+            choice.include_paths or list_recorded_include_paths(path),
+            load_plugins(choice.plugin_files),
+            folder,
         )
         findings = search.compute_findings()
         advice = advise({split: findings[search.chosen]}, len(run.recipe.seeds))
@@ -147,19 +153,20 @@ def _measure_task(
     )
 
 
-def _measure_run(place: str, out: Path | None, form: Form) -> None:
+def _measure_run(place: str, out: Path | None, plugin: Sequence[str], form: Form) -> None:
     """Print the gap of a run's search without changing the run."""
     from gapft_harness.cli.display import print_page
     from gapft_harness.core.files import require_folder
     from gapft_harness.gap.page import build_page
     from gapft_harness.gap.prospects import advise
     from gapft_harness.gap.searched import read_search
+    from gapft_harness.hooks.manager import load_plugins
     from gapft_harness.run_directory.directory import RunDirectory
 
     if out is not None:
         require_folder(out)
     run = RunDirectory.open(place)
-    search = read_search(run)
+    search = read_search(run, load_plugins(plugin))
     findings = search.compute_findings()
     page = build_page(search, findings, advise(findings, len(run.recipe.seeds)))
     lines = []

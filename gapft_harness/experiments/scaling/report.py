@@ -13,8 +13,13 @@ from numpy.typing import NDArray
 
 from gapft_harness import api
 from gapft_harness.analysis.decomposition import by_state
-from gapft_harness.analysis.estimate import estimate_mean
-from gapft_harness.analysis.resampling import Scores, average_differences, resample_environments
+from gapft_harness.analysis.estimate import Estimate, estimate_mean
+from gapft_harness.analysis.resampling import (
+    Scores,
+    average_differences,
+    average_estimates,
+    resample_environments,
+)
 from gapft_harness.analysis.scaling import FIXED, SCALES
 from gapft_harness.api import layout
 from gapft_harness.report.reading.adapters import read_choice
@@ -227,14 +232,23 @@ def _describe_environments(
         "checkpoints": len(members),
         **{f"scale_{scale:g}": scales[scale] for scale in (0.0, *SCALES)},
         **{
-            f"against_{other}": estimate_mean(
-                average_differences(cells, "chosen", other), resampled[other]
-            )
+            f"against_{other}": _estimate_gain(cells, other, resampled[other])
             for other in COMPARED_WITH
         },
         "above_before": sum(_exceeds_tolerance(row, "rho_G_before") for row in members),
         "above_after": sum(_exceeds_tolerance(row, "rho_G_after") for row in members),
     }
+
+
+def _estimate_gain(
+    cells: Sequence[Scores], other: str, replicates: NDArray[np.float64]
+) -> Estimate:
+    """Estimate the mean over environments of the chosen scale minus another one."""
+    value = average_differences(cells, "chosen", other)
+    estimate = estimate_mean(value, replicates)
+    if estimate.low < estimate.high:
+        return estimate
+    return average_estimates(value, [cell.estimate_difference("chosen", other) for cell in cells])
 
 
 def _exceeds_tolerance(row: api.Row, key: str) -> bool:

@@ -24,15 +24,18 @@ class EndingCounts:
     unanswered: Mapping[str, int] | None
 
 
-def read_endings(tables: Mapping[str, Path]) -> dict[str, EndingCounts]:
+def read_endings(
+    tables: Mapping[str, Path], reads_answers: bool = False
+) -> dict[str, EndingCounts]:
     """Count the endings of each table of responses or decisions, by its name.
 
     Args:
         tables: the tables of one run; of that of ``SOURCE``, only deployment decodes are counted.
-            If no response in any table has an answer, the verifier is assumed not to read answers.
+        reads_answers: whether the verifier is known to read answers; otherwise it is assumed to
+            read them if any response has one.
     """
     counts = {name: _count_endings(path, name == SOURCE) for name, path in tables.items()}
-    reads_answers = any(responses != unanswered for responses, unanswered in counts.values())
+    reads_answers |= any(responses != unanswered for responses, unanswered in counts.values())
     return {
         name: EndingCounts(responses, unanswered if reads_answers else None)
         for name, (responses, unanswered) in counts.items()

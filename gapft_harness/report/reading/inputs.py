@@ -117,7 +117,10 @@ class ReportInputs:
 
 
 def read_inputs(
-    run: RunDirectory, parts: Sequence[Any] = (), notes: Sequence[str] = ()
+    run: RunDirectory,
+    parts: Sequence[Any] = (),
+    notes: Sequence[str] = (),
+    reads_answers: bool = False,
 ) -> ReportInputs:
     """Read a run's finished tables. The caller has checked their contents.
 
@@ -125,6 +128,7 @@ def read_inputs(
         run: the run, with the recipe of the report.
         parts: experiments' parts (``report.part.Part``); parts without data are left out.
         notes: further warnings.
+        reads_answers: whether the run's verifier is known to read answers.
 
     Raises:
         GapftError: the tables contradict each other.
@@ -167,7 +171,8 @@ def read_inputs(
         days=tuple(sorted({entry["day"] for entry in stages.values()})),
         versions=facts["versions"],
         endings=read_endings(
-            {name: run_path / table for name, table in judged_tables.items() if run.has(table)}
+            {name: run_path / table for name, table in judged_tables.items() if run.has(table)},
+            reads_answers,
         ),
         episodes=read_episodes(run, arms),
         parts=tuple(

@@ -20,7 +20,8 @@ _UNJUDGED = (STATUSES.index("error"), STATUSES.index("timeout"))
 _TITLE = "Would another rule decide differently?"
 _NOTE = (
     "Deployment decodes of the audit, all seeds of a condition together; responses that a rule "
-    "could not judge are left out. Only by: responses that are right by one rule alone. Drift: "
+    "could not judge are left out here, and count as wrong in contrasts. Only by: responses that "
+    "are right by one rule alone. Drift: "
     "the share of responses on which the rules disagree, minus that of the source; it depends "
     "only on the forms of answers that the rules accept. Invalid: the run's rule reads no answer "
     "in the response, so it counts as wrong. Opens right: invalid responses that begin with the "
