@@ -64,8 +64,8 @@ def test_only_its_seeds_differ_from_a_greedy_decode(task: LettersTask) -> None:
         assert states[0] == states[1]
     evidence = [read_evidence(*list_pool_tables(run)) for run in runs.values()]
     assert evidence[0] == evidence[1]
-    problems, _, states = (runs["greedy"] / name("pool") for name in names)
-    other_responses = runs["greedy"] / layout.responses_path("audit")
+    problems, _, states = list_pool_tables(runs["greedy"])
+    other_responses = runs["greedy"] / "audit/responses.parquet"
     with pytest.raises(GapftError, match="different problems"):
         read_evidence(problems, other_responses, states)
     for run in runs.values():
