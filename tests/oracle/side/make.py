@@ -203,7 +203,7 @@ def read_task(name: str) -> Items:
     yield name, settings | dict(flatten({"decoding": vars_of(task.build_decoding())}))
     for split in ("pool", "audit", "validation"):
         try:
-            problems = getattr(task, f"read_{split}")()
+            problems = task.read("calibration" if split == "validation" else split)
         except UserError:
             yield f"{name}/{split}", {"refused": [True]}
             continue
