@@ -202,7 +202,9 @@ def list_decodings(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return a log's distinct decodings: greedy first, then those of the samples."""
     distinct: list[dict[str, Any]] = []
     for call in log:
-        distinct += [d for d in call.get("decodings", ()) if d not in distinct]
+        for decoding in call.get("decodings", ()):
+            if decoding not in distinct:
+                distinct.append(decoding)
     return distinct
 
 

@@ -128,7 +128,7 @@ def search_split(
     plugin_files: Sequence[str],
     store: str,
     run: str,
-    progress: ReportProgress,
+    progress: ReportProgress = report_nothing,
     share: tuple[int, int] = (0, 1),
 ) -> dict[str, Any]:
     """Search one split: the function of a step; see ``build_search_step``.
