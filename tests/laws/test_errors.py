@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -255,265 +255,7 @@ metric_list: [{metric: acc}]
 metadata: {version: 1}
 """
 
-#: By kind of mistake and the function that describes it: names of mistakes, the function's
-#: arguments, and culprits. The nearest key or name comes after the wrong one.
-TABLE = """
-
-recipe: in_recipe
-  misspelt section | serach: {k: 2} | serach | 'search'
-  misspelt key | search: {kk: 2} | search.kk | 'search.k'
-  key without its section | k: 2 | k | 'search.k'
-  range | seeds: 9-3 | seeds
-  seed twice | seeds: [13, 13] | seeds
-  misspelt tracker | tracker: tensorbord | tracker | 'tensorboard'
-  value for a section | search: 3 | search
-  unknown number of slots | budget: {n: all} | budget.n
-  quoted number | search: {k: '8'} | search.k
-  no samples | search: {k: 0} | search.k
-  no task | data: {} | data.task
-  no model | model: {args: {dtype: float32}} | model.args | pretrained
-  end of thoughts | model: {args: {pretrained: m, think_end_token: 151668}} | model.args \
-| think_end_token
-  thinking twice | model: {args: {pretrained: m, enable_thinking: true, chat_template_args: \
-{enable_thinking: false}}} | model.args | chat_template_args
-  file in GGUF's format | model: {args: {pretrained: a/m.gguf}} | model.args | GGUF
-  path as a name | name: a/b | name
-  more update groups than exposures \
-| {budget: {n: 21, replay: 10}, training: {update_groups: 64, repetitions: 2}} | training \
-| update_groups
-  no conditions | conditions: [] | conditions
-  two conditions in one item | conditions: [{a: {}, b: {}}] | conditions
-  condition twice | conditions: [a, a: {}] | conditions
-  value for a condition | conditions: {c: uniform} | conditions.c
-  condition above the folder | conditions: {../c: {}} | conditions | '../c'
-  condition named as the source | conditions: {source: {selector: uniform}} | conditions | 'source'
-  more samples than the search's | conditions: {c: {selector: gapft, k: 9}} | conditions.c.k \
-| search.k
-  misspelt training | conditions: {c: {selector: gapft, training: {rnak: 4}}} \
-| conditions.c.training.rnak | rank
-  start tokens without the model's \
-| conditions: {c: {selector: gapft, training: {start_tokens: 1}}} | conditions.c.training \
-| start_tokens
-
-recipe: for_plugins
-  misspelt selector | conditions: {c: {selector: gapf}} | 'gapf' | 'gapft'
-  missing parameter | conditions: {c: {selector: search_depth}} | 'conditions.c.params' \
-| 'search_depth' | 'k'
-  unknown parameter | conditions: {c: {selector: search_depth, params: {k: 1, depth: 1}}} \
-| 'conditions.c.params' | 'depth'
-  slots as a parameter | conditions: {c: {selector: repeated, params: {times: 2, n: 3}}} \
-| 'conditions.c.params' | 'n'
-  slots of a reference | conditions: {c: {selector: all_verified, n: 4}} | 'conditions.c.n' \
-| 'all_verified'
-  control with other settings | {conditions: {whole: {selector: search_depth, params: {k: 1}}, \
-depth: {selector: search_depth, params: {k: 4}, k: 4}}, experiments: {search_depth: {}}} \
-| 'whole' | 'depth'
-  odd slots of two halves | {budget: {n: 47}, conditions: [diffuse, concentrated], experiments: \
-{allocation: {diffuse: diffuse, concentrated: concentrated}}} | 'experiments.allocation' | budget.n
-  unknown condition of an experiment \
-| experiments: {allocation: {diffuse: gapft, concentrated: more}} \
-| 'experiments.allocation.concentrated' | 'more'
-  experiment with one condition twice \
-| experiments: {allocation: {diffuse: gapft, concentrated: gapft}} | 'experiments.allocation' \
-| 'gapft'
-  misspelt experiment | experiments: {scop: {}} | 'scop' | 'scope'
-  unknown key of an experiment | experiments: {search_depth: {draws: 1}} \
-| 'experiments.search_depth.draws'
-
-option: in_option
-  key | --set search.kk=3 | --set search.kk=3 | 'search.kk' | 'search.k'
-  key in a value | --set 'search={kk: 3}' | --set search={kk: 3} | 'search.kk'
-  key below a value | --set data.task.x=3 | --set data.task.x=3 | 'data.task.x'
-  list without brackets | --set seeds=13,21 | --set seeds=13,21 | 'seeds'
-  empty part | --set search..k=1 | --set search..k=1
-  no value | --set search.k | search.k
-  together | --set budget.n=1 --set training.update_groups=90 \
-| --set training.update_groups=90 | 'training'
-  unknown verifier | --set verifier.name=nope | 'nope'
-  unknown backend | --set model.backend=hff | 'hff' | 'hf'
-  unknown response rule | --set evidence.keep=shortst | 'shortst' | 'shortest'
-  unknown executor | --set executor.name=locl | 'locl' | 'local'
-  unknown trainer | --set training.trainer=lor | 'lor' | 'lora'
-  unknown condition | --condition gapf | 'gapf' | 'gapft'
-  seed twice | --seed 3 --seed 3 | --seed 3 --seed 3 | 'seeds'
-  number as a model | --model-args pretrained=3 | --model-args pretrained=3
-  model argument without a value | --model-args a=1,b | --model-args b
-  unknown model argument | --set model.args.dtyp=float32 | dtyp
-  folder without a model | --set model.args.pretrained=EMPTY | EMPTY
-  missing plugin | --plugin none.py | none.py
-  unknown option | --sett a=b | --sett
-  unknown stage | --only serach | --only serach: unknown stage; did you mean
-  unknown split | --only search --split audti | --split audti: unknown split | 'audit'
-  no limit | --limit 0 --dry-run | limit
-  share as a limit | --limit 0.5 --dry-run | limit
-
-option: in_data
-  unknown task | --set data.task=gapft_dmo | gapft_dmo | gapft_demo
-  split that the task lacks | --set experiments.scaling.calibration=validation | validation_split
-  parameter of a verifier | --set 'verifier={name: option_letter, params: {rule: \
-frist_explicit}}' | option_letter | 'frist_explicit' | 'first_explicit'
-  unknown parameter of a verifier | --set 'verifier={name: option_letter, params: {rulle: x}}' \
-| 'option_letter' | 'rulle'
-
-study: in_study
-  misspelt key | cels: {} | 'cels' | 'cells'
-  no cells | cells: {} | 'cells'
-  empty cell | cells: {A: {}} | 'cells.A'
-  settings of a run | cells: {A: {run: x, set: {a: 1}}} | 'set'
-  cells of one folder | cells: {A b: {run: x}, a/b: {run: y}} | 'a-b'
-  unknown reference | reference: gapf | 'gapf'
-  condition twice | conditions: [gapft, gapft] | conditions
-  path as a name | name: ../../x | 'name'
-  unknown published mean | paper: {T: {nonsense: 1}} | 'nonsense'
-
-file: call
-  key in a file with options | run kk.yaml --run-dir out --set search.k=3 | kk.yaml | 'search.kk'
-  option for a condition | run uniform.yaml --run-dir out --set conditions.c.parms=1 \
-| --set conditions.c.parms=1
-
-file: in_option
-  plugin that cannot be imported | --plugin broken.py | broken.py
-
-study: call
-  different attempts | run attempts.yaml --dry-run --run-dir out | 'a' | 'b' | episode.attempts
-  two studies | run a.yaml b.yaml | b.yaml
-  option of a run | run study.yaml --condition a | --condition
-
-plugin: in_registration
-  name in use | selector | 'gapft', len | 'gapft' | evidence_states
-  no function | selector | 'a', 3 | 'a'
-  name with a space | selector | 'a b', len | 'a b'
-  misspelt option | selector | 'a', len, repeat=True | 'repeats'
-  unknown budget | selector | 'a', len, budget=['own'] | budget
-  number as a trait | selector | 'a', len, repeats=1 | 'repeats' | found 1
-  option of another kind | response rule | 'a', len, last=True | 'last'
-  word for a list | sampler | 'a', len, operational='url' | operational
-  numbers for words | trainer | 'a', len, needs=[3] | needs
-  word for a function | sampler | 'a', len, check='yes' | check
-
-policy: in_policy
-  misspelt key | tsks: {toy: {f1: 0.1}} | 'tsks' | 'tasks'
-  misspelt margin | tasks: {toy: {f1: {blok: 0.1}}} | 'tasks.toy.f1.blok' \
-| mean 'tasks.toy.f1.block'
-  negative margin | tasks: {toy: {f1: -0.01}} | 'tasks.toy.f1' | -0.01
-  no number | overall: .nan | nan
-  boolean | overall: true | True
-  nothing | overall: | no margin
-  equal margins | overall: {block: 0.1, warn: 0.1} | warn
-  margin of a task | tasks: {toy: 0.1} | 'tasks.toy'
-  no margins | {}
-  unknown task | tasks: {gapft_dmo: {f1: 0.1}} | 'gapft_dmo' | 'gapft_demo'
-  unknown metric | tasks: {gapft_demo: {nope: 0.1}} | 'nope'
-
-log: for_logs
-  no metrics | empty.jsonl better.jsonl | empty.jsonl, line 1
-  verdicts not graded | ungraded.jsonl ungraded.jsonl | ungraded.jsonl | bypass
-  samples, one log twice | before.jsonl one.jsonl --common --source-samples better.jsonl \
---source-samples better.jsonl | better.jsonl
-  folder with two logs of a task | before.jsonl two | toy | --latest
-  other task | t o | other | toy
-  contradicting results | before.jsonl c | results_2026-01-01T00-00-00.1.json | 0.25
-  unknown direction | before.jsonl range.jsonl --fail-if-worse 0.01 | --higher-is-better \
-| --lower-is-better
-  earlier comparison | before.jsonl better.jsonl --out done | done | --overwrite
-  cluster | before.jsonl better.jsonl --cluster pasage | before.jsonl, line 1 | 'pasage' | 'passage'
-  samples, the deployment decodes | before.jsonl better.jsonl --source-samples before.jsonl \
-| before.jsonl
-  file twice | before.jsonl better.jsonl better.jsonl | better.jsonl
-  pattern without a file | before.jsonl 'nowhere*' | nowhere*
-  pattern with two logs before | '*e*.jsonl' better.jsonl | *e*.jsonl
-  folder without a log | before.jsonl EMPTY | gapft: EMPTY: no logs found
-  too many groups | many.jsonl many.jsonl --by question | 1,200
-  one cluster | before.jsonl better.jsonl --cluster passage | cluster
-  one document with a margin | one.jsonl one.jsonl --fail-if-worse 0.01 | document
-  margin that is not a number | before.jsonl better.jsonl --fail-if-worse nan | --fail-if-worse
-  folder for JUnit | before.jsonl better.jsonl --fail-if-worse 0.1 --junit EMPTY | EMPTY
-
-log: in_file
-  keys of no format | after.jsonl | {"question": 1} | line 1 | question
-
-task: in_task
-  misspelt key | keep: shortest | kep: shortest | kep | keep
-  misspelt verifier | boxed_math | boxed_meth | 'boxed_meth' | 'boxed_math'
-  misspelt response rule | keep: shortest | keep: shortst | 'shortst'
-  misspelt split | test_split: test | test_split: tset | tset
-  misspelt field of an id | keep: shortest | id: "{{nmae}}" | nmae
-  no YAML | task: sums | task: [sums
-  conflicting generation | do_sample: false | do_sample: true | do_sample
-
-task: with_task
-  missing data file | audit.jsonl | nope.jsonl | nope.jsonl
-
-task: for_task
-  multiple choice | gap choice | output_type | multiple_choice
-  multiple choice for a run | run --task choice | output_type | multiple_choice
-  stock task without training | run --task stock | training_split
-  gap: training split | gap stock --split pool | training_split
-  gap: task | gap gapft_dmo | gapft_dmo
-  gap: filter | gap stock --filter strict | 'strict' | 'strict-match'
-  gap: metric | gap stock --metric f1 | 'f1'
-  gap: one sample | gap stock --k 1 | --k
-  gap: split | gap stock --split test | --split | 'test' | 'audit'
-  gap: two tasks | gap stock,choice | stock
-  gap: misspelt setting | gap stock --set search.temprature=1 | search.temprature=1 \
-| 'search.temperature'
-  gap: option of lm_eval | gap stock --batch_size 8 | --batch-size
-  metric without its filter | run --task trained --set verifier.params.metric=strict-match \
-| exact_match,strict-match
-  misspelt filter | run --task trained --set verifier.params.metric=exact_match,strict \
-| 'strict-match'
-
-other: call
-  run: folder of a run | run begun | is a folder
-  compare: rows without a response | compare silent.jsonl --verifier math | silent.jsonl, line 2 \
-| no text
-  compare: gold that the verifier cannot read | compare target.jsonl --verifier option_letter \
-| target.jsonl, line 1 | 'Z9'
-  run: nothing | run | RECIPE | --task
-  run: misspelt recipe | run dmo | 'dmo' | 'demo'
-  run: file of a misspelt recipe | run dmo.yaml | dmo.yaml | 'demo'
-  run: unknown recipe | run xyz | xyz | gapft list recipes
-  run: stage of no run | run --run-dir nowhere --only states | nowhere
-  run: address | run demo --run-dir s3://b/r | s3://b/r
-  compare: one log | compare BEFORE | BEFORE | AFTER
-  compare: metric | compare BEFORE AFTER --metric nope | 'nope'
-  compare: task | compare BEFORE AFTER --task nope | 'nope'
-  compare: field of groups | compare BEFORE AFTER --by nope | 'nope'
-  compare: field of documents | compare BEFORE AFTER --on nope | 'nope'
-  compare: policy | compare BEFORE AFTER --policy nope.yaml | nope.yaml
-  compare: two policies | compare BEFORE AFTER --policy p.yaml --fail-if-worse 0.1 | --policy \
-| --fail-if-worse
-  compare: verdicts without a policy | compare BEFORE AFTER --junit j | --junit
-  compare: margin | compare BEFORE AFTER --fail-if-worse -1 | -1
-  compare: logs with the example | compare BEFORE --example | --example
-  compare: verifier | compare BEFORE --verifier nope | 'nope'
-  compare: parameter | compare BEFORE --verifier math:rule | math:rule
-  compare: unknown parameter | compare BEFORE --verifier math:x=1 | x
-  compare: parameter twice | compare BEFORE --verifier math:x=1,x=2 | x is set twice
-  compare: gold | compare BEFORE --verifier math --gold nope | nope
-  compare: gold without a verifier | compare BEFORE AFTER --gold x | --gold
-  gap: nothing | gap | task
-  logs: missing file | run --run-dir out --task gapft_demo --model-args pretrained=bundled:demo \
---set 'search.responses={pool: [no.json]}' --only search | no.json
-  export: nothing | export nope --out O | --to
-  list | list taks | list taks: unknown kind | 'tasks'
-  list: folder of recipes | list recipes --path | --path
-  store | store nope | nope
-  doctor | doctor nope | nope
-"""
-
-
-def read_table() -> Iterator[tuple[str, Mistake]]:
-    """Yield the rows of the table by kind and name."""
-    for section in TABLE.strip().split("\n\n"):
-        head, *lines = section.splitlines()
-        kind, _, describe = head.partition(": ")
-        for line in lines:
-            name, *arguments = line.strip().split(" | ")
-            yield f"{kind}: {name}", globals()[describe](*arguments)
-
-
-#: Mistakes with files of their own, and those of the table.
+#: The nearest key or name comes after the wrong one.
 MISTAKES = {
     "file: empty file": in_text("", "recipe.yaml"),
     "file: date that does not exist": in_text("name: 2020-13-01\n", "recipe.yaml", "month"),
@@ -589,7 +331,333 @@ MISTAKES = {
         audit='{"question": "2+2?", "answer": "4"}\n',
     ),
     "task: malformed data": with_task("", "", "audit.jsonl", audit='{"question": "2+2?"\n'),
-    **dict(read_table()),
+    "recipe: misspelt section": in_recipe("serach: {k: 2}", "serach", "'search'"),
+    "recipe: misspelt key": in_recipe("search: {kk: 2}", "search.kk", "'search.k'"),
+    "recipe: key without its section": in_recipe("k: 2", "k", "'search.k'"),
+    "recipe: range": in_recipe("seeds: 9-3", "seeds"),
+    "recipe: seed twice": in_recipe("seeds: [13, 13]", "seeds"),
+    "recipe: misspelt tracker": in_recipe("tracker: tensorbord", "tracker", "'tensorboard'"),
+    "recipe: value for a section": in_recipe("search: 3", "search"),
+    "recipe: unknown number of slots": in_recipe("budget: {n: all}", "budget.n"),
+    "recipe: quoted number": in_recipe("search: {k: '8'}", "search.k"),
+    "recipe: no samples": in_recipe("search: {k: 0}", "search.k"),
+    "recipe: no task": in_recipe("data: {}", "data.task"),
+    "recipe: no model": in_recipe("model: {args: {dtype: float32}}", "model.args", "pretrained"),
+    "recipe: end of thoughts": in_recipe(
+        "model: {args: {pretrained: m, think_end_token: 151668}}", "model.args", "think_end_token"
+    ),
+    "recipe: thinking twice": in_recipe(
+        "model: {args: {pretrained: m, enable_thinking: true, "
+        "chat_template_args: {enable_thinking: false}}}",
+        "model.args",
+        "chat_template_args",
+    ),
+    "recipe: file in GGUF's format": in_recipe(
+        "model: {args: {pretrained: a/m.gguf}}", "model.args", "GGUF"
+    ),
+    "recipe: path as a name": in_recipe("name: a/b", "name"),
+    "recipe: more update groups than exposures": in_recipe(
+        "{budget: {n: 21, replay: 10}, training: {update_groups: 64, repetitions: 2}}",
+        "training",
+        "update_groups",
+    ),
+    "recipe: no conditions": in_recipe("conditions: []", "conditions"),
+    "recipe: two conditions in one item": in_recipe("conditions: [{a: {}, b: {}}]", "conditions"),
+    "recipe: condition twice": in_recipe("conditions: [a, a: {}]", "conditions"),
+    "recipe: value for a condition": in_recipe("conditions: {c: uniform}", "conditions.c"),
+    "recipe: condition above the folder": in_recipe(
+        "conditions: {../c: {}}", "conditions", "'../c'"
+    ),
+    "recipe: condition named as the source": in_recipe(
+        "conditions: {source: {selector: uniform}}", "conditions", "'source'"
+    ),
+    "recipe: more samples than the search's": in_recipe(
+        "conditions: {c: {selector: gapft, k: 9}}", "conditions.c.k", "search.k"
+    ),
+    "recipe: misspelt training": in_recipe(
+        "conditions: {c: {selector: gapft, training: {rnak: 4}}}",
+        "conditions.c.training.rnak",
+        "rank",
+    ),
+    "recipe: start tokens without the model's": in_recipe(
+        "conditions: {c: {selector: gapft, training: {start_tokens: 1}}}",
+        "conditions.c.training",
+        "start_tokens",
+    ),
+    "recipe: misspelt selector": for_plugins(
+        "conditions: {c: {selector: gapf}}", "'gapf'", "'gapft'"
+    ),
+    "recipe: missing parameter": for_plugins(
+        "conditions: {c: {selector: search_depth}}",
+        "'conditions.c.params'",
+        "'search_depth'",
+        "'k'",
+    ),
+    "recipe: unknown parameter": for_plugins(
+        "conditions: {c: {selector: search_depth, params: {k: 1, depth: 1}}}",
+        "'conditions.c.params'",
+        "'depth'",
+    ),
+    "recipe: slots as a parameter": for_plugins(
+        "conditions: {c: {selector: repeated, params: {times: 2, n: 3}}}",
+        "'conditions.c.params'",
+        "'n'",
+    ),
+    "recipe: slots of a reference": for_plugins(
+        "conditions: {c: {selector: all_verified, n: 4}}", "'conditions.c.n'", "'all_verified'"
+    ),
+    "recipe: control with other settings": for_plugins(
+        "{conditions: {whole: {selector: search_depth, params: {k: 1}}, "
+        "depth: {selector: search_depth, params: {k: 4}, k: 4}}, experiments: {search_depth: {}}}",
+        "'whole'",
+        "'depth'",
+    ),
+    "recipe: odd slots of two halves": for_plugins(
+        "{budget: {n: 47}, conditions: [diffuse, concentrated], "
+        "experiments: {allocation: {diffuse: diffuse, concentrated: concentrated}}}",
+        "'experiments.allocation'",
+        "budget.n",
+    ),
+    "recipe: unknown condition of an experiment": for_plugins(
+        "experiments: {allocation: {diffuse: gapft, concentrated: more}}",
+        "'experiments.allocation.concentrated'",
+        "'more'",
+    ),
+    "recipe: experiment with one condition twice": for_plugins(
+        "experiments: {allocation: {diffuse: gapft, concentrated: gapft}}",
+        "'experiments.allocation'",
+        "'gapft'",
+    ),
+    "recipe: misspelt experiment": for_plugins("experiments: {scop: {}}", "'scop'", "'scope'"),
+    "recipe: unknown key of an experiment": for_plugins(
+        "experiments: {search_depth: {draws: 1}}", "'experiments.search_depth.draws'"
+    ),
+    "option: key": in_option("--set search.kk=3", "--set search.kk=3", "'search.kk'", "'search.k'"),
+    "option: key in a value": in_option(
+        "--set 'search={kk: 3}'", "--set search={kk: 3}", "'search.kk'"
+    ),
+    "option: key below a value": in_option(
+        "--set data.task.x=3", "--set data.task.x=3", "'data.task.x'"
+    ),
+    "option: list without brackets": in_option("--set seeds=13,21", "--set seeds=13,21", "'seeds'"),
+    "option: empty part": in_option("--set search..k=1", "--set search..k=1"),
+    "option: no value": in_option("--set search.k", "search.k"),
+    "option: together": in_option(
+        "--set budget.n=1 --set training.update_groups=90",
+        "--set training.update_groups=90",
+        "'training'",
+    ),
+    "option: unknown verifier": in_option("--set verifier.name=nope", "'nope'"),
+    "option: unknown backend": in_option("--set model.backend=hff", "'hff'", "'hf'"),
+    "option: unknown response rule": in_option(
+        "--set evidence.keep=shortst", "'shortst'", "'shortest'"
+    ),
+    "option: unknown executor": in_option("--set executor.name=locl", "'locl'", "'local'"),
+    "option: unknown trainer": in_option("--set training.trainer=lor", "'lor'", "'lora'"),
+    "option: unknown condition": in_option("--condition gapf", "'gapf'", "'gapft'"),
+    "option: seed twice": in_option("--seed 3 --seed 3", "--seed 3 --seed 3", "'seeds'"),
+    "option: number as a model": in_option(
+        "--model-args pretrained=3", "--model-args pretrained=3"
+    ),
+    "option: model argument without a value": in_option("--model-args a=1,b", "--model-args b"),
+    "option: unknown model argument": in_option("--set model.args.dtyp=float32", "dtyp"),
+    "option: folder without a model": in_option("--set model.args.pretrained=EMPTY", "EMPTY"),
+    "option: missing plugin": in_option("--plugin none.py", "none.py"),
+    "option: unknown option": in_option("--sett a=b", "--sett"),
+    "option: unknown stage": in_option(
+        "--only serach", "--only serach: unknown stage; did you mean"
+    ),
+    "option: unknown split": in_option(
+        "--only search --split audti", "--split audti: unknown split", "'audit'"
+    ),
+    "option: no limit": in_option("--limit 0 --dry-run", "limit"),
+    "option: share as a limit": in_option("--limit 0.5 --dry-run", "limit"),
+    "option: unknown task": in_data("--set data.task=gapft_dmo", "gapft_dmo", "gapft_demo"),
+    "option: split that the task lacks": in_data(
+        "--set experiments.scaling.calibration=validation", "validation_split"
+    ),
+    "option: parameter of a verifier": in_data(
+        "--set 'verifier={name: option_letter, params: {rule: frist_explicit}}'",
+        "option_letter",
+        "'frist_explicit'",
+        "'first_explicit'",
+    ),
+    "option: unknown parameter of a verifier": in_data(
+        "--set 'verifier={name: option_letter, params: {rulle: x}}'", "'option_letter'", "'rulle'"
+    ),
+    "study: misspelt key": in_study("cels: {}", "'cels'", "'cells'"),
+    "study: no cells": in_study("cells: {}", "'cells'"),
+    "study: empty cell": in_study("cells: {A: {}}", "'cells.A'"),
+    "study: settings of a run": in_study("cells: {A: {run: x, set: {a: 1}}}", "'set'"),
+    "study: cells of one folder": in_study("cells: {A b: {run: x}, a/b: {run: y}}", "'a-b'"),
+    "study: unknown reference": in_study("reference: gapf", "'gapf'"),
+    "study: condition twice": in_study("conditions: [gapft, gapft]", "conditions"),
+    "study: path as a name": in_study("name: ../../x", "'name'"),
+    "study: unknown published mean": in_study("paper: {T: {nonsense: 1}}", "'nonsense'"),
+    "file: key in a file with options": call(
+        "run kk.yaml --run-dir out --set search.k=3", "kk.yaml", "'search.kk'"
+    ),
+    "file: option for a condition": call(
+        "run uniform.yaml --run-dir out --set conditions.c.parms=1", "--set conditions.c.parms=1"
+    ),
+    "file: plugin that cannot be imported": in_option("--plugin broken.py", "broken.py"),
+    "study: different attempts": call(
+        "run attempts.yaml --dry-run --run-dir out", "'a'", "'b'", "episode.attempts"
+    ),
+    "study: two studies": call("run a.yaml b.yaml", "b.yaml"),
+    "study: option of a run": call("run study.yaml --condition a", "--condition"),
+    "plugin: name in use": in_registration(
+        "selector", "'gapft', len", "'gapft'", "evidence_states"
+    ),
+    "plugin: no function": in_registration("selector", "'a', 3", "'a'"),
+    "plugin: name with a space": in_registration("selector", "'a b', len", "'a b'"),
+    "plugin: misspelt option": in_registration("selector", "'a', len, repeat=True", "'repeats'"),
+    "plugin: unknown budget": in_registration("selector", "'a', len, budget=['own']", "budget"),
+    "plugin: number as a trait": in_registration(
+        "selector", "'a', len, repeats=1", "'repeats'", "found 1"
+    ),
+    "plugin: option of another kind": in_registration(
+        "response rule", "'a', len, last=True", "'last'"
+    ),
+    "plugin: word for a list": in_registration(
+        "sampler", "'a', len, operational='url'", "operational"
+    ),
+    "plugin: numbers for words": in_registration("trainer", "'a', len, needs=[3]", "needs"),
+    "plugin: word for a function": in_registration("sampler", "'a', len, check='yes'", "check"),
+    "policy: misspelt key": in_policy("tsks: {toy: {f1: 0.1}}", "'tsks'", "'tasks'"),
+    "policy: misspelt margin": in_policy(
+        "tasks: {toy: {f1: {blok: 0.1}}}", "'tasks.toy.f1.blok'", "mean 'tasks.toy.f1.block'"
+    ),
+    "policy: negative margin": in_policy("tasks: {toy: {f1: -0.01}}", "'tasks.toy.f1'", "-0.01"),
+    "policy: no number": in_policy("overall: .nan", "nan"),
+    "policy: boolean": in_policy("overall: true", "True"),
+    "policy: nothing": in_policy("overall:", "no margin"),
+    "policy: equal margins": in_policy("overall: {block: 0.1, warn: 0.1}", "warn"),
+    "policy: margin of a task": in_policy("tasks: {toy: 0.1}", "'tasks.toy'"),
+    "policy: no margins": in_policy("{}"),
+    "policy: unknown task": in_policy(
+        "tasks: {gapft_dmo: {f1: 0.1}}", "'gapft_dmo'", "'gapft_demo'"
+    ),
+    "policy: unknown metric": in_policy("tasks: {gapft_demo: {nope: 0.1}}", "'nope'"),
+    "log: no metrics": for_logs("empty.jsonl better.jsonl", "empty.jsonl, line 1"),
+    "log: verdicts not graded": for_logs(
+        "ungraded.jsonl ungraded.jsonl", "ungraded.jsonl", "bypass"
+    ),
+    "log: samples, one log twice": for_logs(
+        "before.jsonl one.jsonl --common --source-samples better.jsonl "
+        "--source-samples better.jsonl",
+        "better.jsonl",
+    ),
+    "log: folder with two logs of a task": for_logs("before.jsonl two", "toy", "--latest"),
+    "log: other task": for_logs("t o", "other", "toy"),
+    "log: contradicting results": for_logs(
+        "before.jsonl c", "results_2026-01-01T00-00-00.1.json", "0.25"
+    ),
+    "log: unknown direction": for_logs(
+        "before.jsonl range.jsonl --fail-if-worse 0.01", "--higher-is-better", "--lower-is-better"
+    ),
+    "log: earlier comparison": for_logs(
+        "before.jsonl better.jsonl --out done", "done", "--overwrite"
+    ),
+    "log: cluster": for_logs(
+        "before.jsonl better.jsonl --cluster pasage",
+        "before.jsonl, line 1",
+        "'pasage'",
+        "'passage'",
+    ),
+    "log: samples, the deployment decodes": for_logs(
+        "before.jsonl better.jsonl --source-samples before.jsonl", "before.jsonl"
+    ),
+    "log: file twice": for_logs("before.jsonl better.jsonl better.jsonl", "better.jsonl"),
+    "log: pattern without a file": for_logs("before.jsonl 'nowhere*'", "nowhere*"),
+    "log: pattern with two logs before": for_logs("'*e*.jsonl' better.jsonl", "*e*.jsonl"),
+    "log: folder without a log": for_logs("before.jsonl EMPTY", "gapft: EMPTY: no logs found"),
+    "log: too many groups": for_logs("many.jsonl many.jsonl --by question", "1,200"),
+    "log: one cluster": for_logs("before.jsonl better.jsonl --cluster passage", "cluster"),
+    "log: one document with a margin": for_logs(
+        "one.jsonl one.jsonl --fail-if-worse 0.01", "document"
+    ),
+    "log: margin that is not a number": for_logs(
+        "before.jsonl better.jsonl --fail-if-worse nan", "--fail-if-worse"
+    ),
+    "log: folder for JUnit": for_logs(
+        "before.jsonl better.jsonl --fail-if-worse 0.1 --junit EMPTY", "EMPTY"
+    ),
+    "log: keys of no format": in_file("after.jsonl", '{"question": 1}', "line 1", "question"),
+    "task: misspelt key": in_task("keep: shortest", "kep: shortest", "kep", "keep"),
+    "task: misspelt verifier": in_task("boxed_math", "boxed_meth", "'boxed_meth'", "'boxed_math'"),
+    "task: misspelt response rule": in_task("keep: shortest", "keep: shortst", "'shortst'"),
+    "task: misspelt split": in_task("test_split: test", "test_split: tset", "tset"),
+    "task: misspelt field of an id": in_task("keep: shortest", 'id: "{{nmae}}"', "nmae"),
+    "task: no YAML": in_task("task: sums", "task: [sums"),
+    "task: conflicting generation": in_task("do_sample: false", "do_sample: true", "do_sample"),
+    "task: missing data file": with_task("audit.jsonl", "nope.jsonl", "nope.jsonl"),
+    "task: multiple choice": for_task("gap choice", "output_type", "multiple_choice"),
+    "task: multiple choice for a run": for_task(
+        "run --task choice", "output_type", "multiple_choice"
+    ),
+    "task: stock task without training": for_task("run --task stock", "training_split"),
+    "task: gap: training split": for_task("gap stock --split pool", "training_split"),
+    "task: gap: task": for_task("gap gapft_dmo", "gapft_dmo"),
+    "task: gap: filter": for_task("gap stock --filter strict", "'strict'", "'strict-match'"),
+    "task: gap: metric": for_task("gap stock --metric f1", "'f1'"),
+    "task: gap: one sample": for_task("gap stock --k 1", "--k"),
+    "task: gap: split": for_task("gap stock --split test", "--split", "'test'", "'audit'"),
+    "task: gap: two tasks": for_task("gap stock,choice", "stock"),
+    "task: gap: misspelt setting": for_task(
+        "gap stock --set search.temprature=1", "search.temprature=1", "'search.temperature'"
+    ),
+    "task: gap: option of lm_eval": for_task("gap stock --batch_size 8", "--batch-size"),
+    "task: metric without its filter": for_task(
+        "run --task trained --set verifier.params.metric=strict-match", "exact_match,strict-match"
+    ),
+    "task: misspelt filter": for_task(
+        "run --task trained --set verifier.params.metric=exact_match,strict", "'strict-match'"
+    ),
+    "other: run: folder of a run": call("run begun", "is a folder"),
+    "other: compare: rows without a response": call(
+        "compare silent.jsonl --verifier math", "silent.jsonl, line 2", "no text"
+    ),
+    "other: compare: gold that the verifier cannot read": call(
+        "compare target.jsonl --verifier option_letter", "target.jsonl, line 1", "'Z9'"
+    ),
+    "other: run: nothing": call("run", "RECIPE", "--task"),
+    "other: run: misspelt recipe": call("run dmo", "'dmo'", "'demo'"),
+    "other: run: file of a misspelt recipe": call("run dmo.yaml", "dmo.yaml", "'demo'"),
+    "other: run: unknown recipe": call("run xyz", "xyz", "gapft list recipes"),
+    "other: run: stage of no run": call("run --run-dir nowhere --only states", "nowhere"),
+    "other: run: address": call("run demo --run-dir s3://b/r", "s3://b/r"),
+    "other: compare: one log": call("compare BEFORE", "BEFORE", "AFTER"),
+    "other: compare: metric": call("compare BEFORE AFTER --metric nope", "'nope'"),
+    "other: compare: task": call("compare BEFORE AFTER --task nope", "'nope'"),
+    "other: compare: field of groups": call("compare BEFORE AFTER --by nope", "'nope'"),
+    "other: compare: field of documents": call("compare BEFORE AFTER --on nope", "'nope'"),
+    "other: compare: policy": call("compare BEFORE AFTER --policy nope.yaml", "nope.yaml"),
+    "other: compare: two policies": call(
+        "compare BEFORE AFTER --policy p.yaml --fail-if-worse 0.1", "--policy", "--fail-if-worse"
+    ),
+    "other: compare: verdicts without a policy": call("compare BEFORE AFTER --junit j", "--junit"),
+    "other: compare: margin": call("compare BEFORE AFTER --fail-if-worse -1", "-1"),
+    "other: compare: logs with the example": call("compare BEFORE --example", "--example"),
+    "other: compare: verifier": call("compare BEFORE --verifier nope", "'nope'"),
+    "other: compare: parameter": call("compare BEFORE --verifier math:rule", "math:rule"),
+    "other: compare: unknown parameter": call("compare BEFORE --verifier math:x=1", "x"),
+    "other: compare: parameter twice": call(
+        "compare BEFORE --verifier math:x=1,x=2", "x is set twice"
+    ),
+    "other: compare: gold": call("compare BEFORE --verifier math --gold nope", "nope"),
+    "other: compare: gold without a verifier": call("compare BEFORE AFTER --gold x", "--gold"),
+    "other: gap: nothing": call("gap", "task"),
+    "other: logs: missing file": call(
+        "run --run-dir out --task gapft_demo --model-args pretrained=bundled:demo "
+        "--set 'search.responses={pool: [no.json]}' --only search",
+        "no.json",
+    ),
+    "other: export: nothing": call("export nope --out O", "--to"),
+    "other: list": call("list taks", "list taks: unknown kind", "'tasks'"),
+    "other: list: folder of recipes": call("list recipes --path", "--path"),
+    "other: store": call("store nope", "nope"),
+    "other: doctor": call("doctor nope", "nope"),
 }
 
 
