@@ -55,7 +55,7 @@ CORE = {
 ONCE, TWICE = "a-seed1.b", "x.y"
 HALVES = {ONCE: {"selector": "diffuse"}, TWICE: {"selector": "concentrated"}}
 EXPERIMENTS = {
-    "shared_core": {"token_tolerance": 0.9},
+    "shared_core": {"position_tolerance": 0.9},
     "search_depth": {},
     "randomized_inclusion": {"permutations": 50},
     "gold_labels": {},
@@ -221,7 +221,7 @@ def test_reports_unmatched_training_sets(run: Path, tmp_path: Path) -> None:
     faults = [*SharedCore().faults(view), *GoldLabels().faults(view)]
     for words in (
         ("core_0-seed13", "solved problems are missing"),
-        ("core_0-seed13 and core_4-seed13", "token_tolerance"),
+        ("core_0-seed13 and core_4-seed13", "position_tolerance"),
         ("core_4-seed13 and core_gold-seed13", "supervised_tokens"),
         ("gapft-seed13 and gold-seed13", "target strings"),
     ):

@@ -48,7 +48,7 @@ def test_scope_rows_reproduce_net_gain(k, sizes, p_s, kappa_s, kappa_u, rho_g, n
 def test_gold_labels_process_fewer_tokens(search, gold, fewer):
     """The difference is within the recipes' tolerance for response tokens of all depths."""
     assert to_percent(Fraction(search - gold, search)) == pytest.approx(fewer, abs=HALF)
-    assert (search - gold) / search < SharedCoreSettings().token_tolerance
+    assert (search - gold) / search < SharedCoreSettings().position_tolerance
     assert search % Training().repetitions == gold % Training().repetitions == 0
 
 

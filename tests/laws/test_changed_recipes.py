@@ -272,7 +272,7 @@ EXPERIMENTS = {
     "search_depth": {},
     "randomized_inclusion": {},
     "gold_labels": {},
-    "shared_core": {"token_tolerance": 0.9},
+    "shared_core": {"position_tolerance": 0.9},
     "coverage": {},
     "full_pool": {},
     "allocation": {"diffuse": "diffuse", "concentrated": "concentrated"},
@@ -282,7 +282,7 @@ NEUTRAL_EXPERIMENTS = (
     "experiments.scope.k=[1,3]", "experiments.scope.adapters=scaled",
     "experiments.stability.adapters=scaled", "experiments.search_depth.permutations=50",
     "experiments.randomized_inclusion.permutations=50", "experiments.gold_labels.permutations=50",
-    "experiments.shared_core.permutations=50", "experiments.shared_core.token_tolerance=0.8",
+    "experiments.shared_core.permutations=50", "experiments.shared_core.position_tolerance=0.8",
     "experiments.scaling.level=0.06",
 )  # fmt: skip
 

@@ -470,3 +470,11 @@ def test_invalid_parameter_is_named(selector: str, params: dict[str, Any], key: 
 def test_odd_slots_of_two_halves_are_refused(selector: str) -> None:
     with pytest.raises(UserError, match=r"budget\.n"):
         choose(PLAIN.pool, selector, 5)
+
+
+@pytest.mark.parametrize("states", ["GS", "GU"])
+def test_depth_is_within_the_drawn_samples(states: str) -> None:
+    outcomes = [plain_outcome(state) for state in states for _ in range(8)]
+    pool = build_searched_pool(outcomes).pool
+    with pytest.raises(UserError, match=f"k is {K + 1}, expected at most {K}"):
+        choose(pool, "search_depth", SLOTS, params={"k": K + 1})

@@ -24,7 +24,7 @@ from gapft_harness.training.plan import budget
 class SharedCoreSettings(PermutationSettings):
     """The settings ``experiments.shared_core``."""
 
-    token_tolerance: float = Field(
+    position_tolerance: float = Field(
         0.01,
         ge=0,
         lt=1,
@@ -87,7 +87,7 @@ class SharedCore(SearchDepth):
         """Report training sets of a seed without the core, or with other targets or tokens."""
         compared = self.conditions(view.recipe)
         depths = _find_depths(view.recipe.conditions)
-        tolerance = self.settings(view.recipe).token_tolerance
+        tolerance = self.settings(view.recipe).position_tolerance
         arms = [arm for arm in view.arms() if arm.condition in compared]
         core = _read_core(view) if arms else set()
         tokens = {}
@@ -125,7 +125,7 @@ def _compare_tokens(
     if share > tolerance:
         yield (
             f"arms {arm.name} and {deepest.name} process {tokens[arm]} and {tokens[deepest]} "
-            f"tokens; the difference is {share:.2%} of the latter, but token_tolerance is "
+            f"tokens; the difference is {share:.2%} of the latter, but position_tolerance is "
             f"{tolerance:.2%}: the solved problems are too few, or differ in length from the "
-            "failures. Search a larger pool, or raise experiments.shared_core.token_tolerance"
+            "failures. Search a larger pool, or raise experiments.shared_core.position_tolerance"
         )
