@@ -9,7 +9,7 @@ from pathlib import Path
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory
 from gapft_harness.run_directory.parquet import Values, read_rows, write_batches
-from gapft_harness.run_directory.tables import read_judged, read_states, require_same_problem
+from gapft_harness.run_directory.tables import read_judged, read_states
 
 _TEXTS = (
     "problem_id", "prompt", "gold", "state", "text", "verdict", "reason", "answer", "finish_reason",
@@ -55,7 +55,6 @@ def _build_rows(states: Path, problems: Path, responses: Path) -> Iterator[Value
     state_by_id = {row.problem_id: row for row in read_states(states)}
     rows = zip(read_rows(problems), read_judged(responses), strict=True)
     for problem, (problem_id, judged) in rows:
-        require_same_problem({problems: problem["problem_id"], responses: problem_id})
         state = state_by_id[problem_id]
         for item in judged:
             response = item.response

@@ -29,12 +29,7 @@ from gapft_harness.outcomes.verdicts import Verdicts, encode_answers
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recorded import list_warnings, read_source
-from gapft_harness.run_directory.tables import (
-    JudgedResponse,
-    read_judged,
-    read_problems,
-    require_same_problem,
-)
+from gapft_harness.run_directory.tables import JudgedResponse, read_judged, read_problems
 
 if TYPE_CHECKING:
     from gapft_harness.lm_eval_bridge.stock import StockTask
@@ -198,10 +193,9 @@ def _iterate_problems(
     run: RunDirectory, split: str
 ) -> Iterator[tuple[Problem, list[JudgedResponse]]]:
     """Yield each problem with its judged responses, the deployment decode first, ordered by ids."""
-    paths = run.file(layout.problems_path(split)), run.file(layout.responses_path(split))
-    rows = zip(read_problems(paths[0]), read_judged(paths[1]), strict=True)
-    for (problem, _), (problem_id, responses) in rows:
-        require_same_problem({paths[0]: problem.id, paths[1]: problem_id})
+    problems = read_problems(run.file(layout.problems_path(split)))
+    judged = read_judged(run.file(layout.responses_path(split)))
+    for (problem, _), (_, responses) in zip(problems, judged, strict=True):
         yield problem, responses
 
 

@@ -428,6 +428,12 @@ MISTAKES = {
         "'experiments.allocation'",
         "'gapft'",
     ),
+    "recipe: scales of replayed responses": for_plugins(
+        "{model: {backend: recorded, args: {pretrained: 'bundled:demo', responses: r.jsonl}}, "
+        "experiments: {scaling: {calibration: 8}}}",
+        "'experiments.scaling'",
+        "'recorded'",
+    ),
     "recipe: misspelt experiment": for_plugins("experiments: {scop: {}}", "'scop'", "'scope'"),
     "recipe: unknown key of an experiment": for_plugins(
         "experiments: {search_depth: {draws: 1}}", "'experiments.search_depth.draws'"
