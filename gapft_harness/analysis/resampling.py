@@ -27,7 +27,7 @@ from gapft_harness.core.streams import Stream
 #: Item weights in memory at once (float64 values): half a MiB, which fits into the CPU cache.
 _CHUNK_VALUES = 1 << 16
 #: Clusters are drawn by kind if there are at least this many times more clusters than kinds.
-_FEW_KINDS = 8
+_MIN_CLUSTERS_PER_KIND = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +294,7 @@ def resample_means(
     table = np.stack([*sums, sizes], axis=1)
     generator = stream.child("items").generator()
     kinds, first, times = np.unique(table, axis=0, return_index=True, return_counts=True)
-    if len(kinds) * _FEW_KINDS <= len(table):
+    if len(kinds) * _MIN_CLUSTERS_PER_KIND <= len(table):
         # In the order of the items, so that a change of sign does not change the draws.
         order = np.argsort(first)
         drawn = generator.multinomial(len(table), times[order] / len(table), size=replicates)

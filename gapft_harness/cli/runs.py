@@ -205,7 +205,7 @@ def run_stages_alone(names: Sequence[str], place: str | Path | None, choice: Opt
         UserError: an unknown stage, or the run or its recipe cannot be used.
     """
     path = Path(place or Path("runs", resolve_recipe(choice).name))
-    recipe = resolve_recipe(choice) if choice.recipe else _change_recipe(path, choice)
+    recipe = resolve_recipe(choice) if choice.recipe else _resolve_run_recipe(path, choice)
     current_recipe = recipe or RunDirectory.open(path).recipe
     plugins = load_plugins(choice.plugin_files)
     with name_missing_plugins(path):
@@ -217,7 +217,7 @@ def run_stages_alone(names: Sequence[str], place: str | Path | None, choice: Opt
     return _run_locked(path, recipe, choice, stages)
 
 
-def _change_recipe(path: Path, choice: Options) -> Recipe | None:
+def _resolve_run_recipe(path: Path, choice: Options) -> Recipe | None:
     """Return the run's recipe with the settings of the options; None if they set nothing."""
     stored = path / layout.RECIPE
     if choice.task and not stored.exists():
@@ -229,6 +229,7 @@ def _change_recipe(path: Path, choice: Options) -> Recipe | None:
 
 
 def _run_locked(path: Path, recipe: Recipe | None, choice: Options, stages: Sequence[str]) -> Path:
+    """Run stages while no other command uses the run; a recipe is a new or changed one."""
     plugins = load_plugins(choice.plugin_files)
     display = Display()
     note = ""
@@ -284,7 +285,7 @@ def _run_stages(
 
     def store_recipe() -> None:
         run.write_execution_settings()
-        if has_recipe and stages == ["search"]:
+        if has_recipe and [*stages] == ["search"]:
             store_searched_recipe(context)
 
     return run_stages(context, stages, display.start_stage, store_recipe)

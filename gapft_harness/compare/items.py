@@ -41,32 +41,34 @@ def open_texts(comparison: Comparison, *, written: bool) -> Iterator[ReadText]:
         written: whether the page has every changed document, and the explorer.
 
     Yields:
-        A function that returns the first response of an evaluation to a document, by its place in
-        the evaluation's log.
+        A function that returns the first response of an evaluation to a document, by its number
+        in the evaluation's log.
     """
     shown = None if written else comparison.choice.shown
     before = (comparison.before, comparison.joined.before)
-    documents: list[tuple[Outcomes, int]] = []
+    shown_documents: list[tuple[Outcomes, int]] = []
     for model, seed, position in _find_changes(comparison, shown):
-        for outcomes, places in (before, comparison.after[model][seed]):
-            documents.append((outcomes, int(places[position])))
+        for outcomes, documents in (before, comparison.after[model][seed]):
+            shown_documents.append((outcomes, int(documents[position])))
     if written:
-        runs = [before, *(run for runs in comparison.after.values() for run in runs)]
+        evaluations = [before, *(run for runs in comparison.after.values() for run in runs)]
         for position in _choose_positions(comparison, MAX_EXPLORED):
-            documents += [(outcomes, int(places[position])) for outcomes, places in runs]
-    lines: dict[Path, tuple[Log, set[int]]] = {}
-    for outcomes, place in documents:
-        log = outcomes.logs[outcomes.log[place]]
-        lines.setdefault(log.path, (log, set()))[1].add(outcomes.lines[place])
+            shown_documents += [
+                (outcomes, int(documents[position])) for outcomes, documents in evaluations
+            ]
+    wanted_lines: dict[Path, tuple[Log, set[int]]] = {}
+    for outcomes, document in shown_documents:
+        log = outcomes.logs[outcomes.log[document]]
+        wanted_lines.setdefault(log.path, (log, set()))[1].add(outcomes.lines[document])
     with ExitStack() as stack:
         readers = {
             path: stack.enter_context(log.open_lines(wanted))
-            for path, (log, wanted) in lines.items()
+            for path, (log, wanted) in wanted_lines.items()
         }
 
-        def read_text(outcomes: Outcomes, place: int) -> Sample:
-            path = outcomes.logs[outcomes.log[place]].path
-            return readers[path](outcomes.lines[place])[0]
+        def read_text(outcomes: Outcomes, document: int) -> Sample:
+            path = outcomes.logs[outcomes.log[document]].path
+            return readers[path](outcomes.lines[document])[0]
 
         yield read_text
 
