@@ -75,7 +75,7 @@ class _Plan:
         recipe: the recipe, with the conditions and seeds that the run already has.
         path: the run directory, which need not exist.
         plugins: the loaded plugins.
-        choice: the command's options.
+        options: the command's options.
         problems: the problems by split; empty if the data cannot be read.
         task: the task's facts; empty if the data cannot be read.
         warnings: sentences on settings and data.
@@ -85,7 +85,7 @@ class _Plan:
     recipe: Recipe
     path: Path
     plugins: Plugins
-    choice: Options
+    options: Options
     problems: dict[Split, Sequence[Problem]] = field(default_factory=dict)
     task: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
@@ -102,23 +102,23 @@ class _Plan:
 
 
 @force_offline()
-def describe_dry_run(choice: Options, run_dir: Path | None) -> str:
+def describe_dry_run(options: Options, run_dir: Path | None) -> str:
     """Return the text of a dry run. No model is loaded; nothing is written or downloaded.
 
     Args:
-        choice: the command's options.
+        options: the command's options.
         run_dir: the run directory, which need not exist; None for ``runs/NAME``.
 
     Raises:
         UserError: the recipe is invalid, it names an unknown plugin or task, or the run directory
             cannot be used.
     """
-    recipe, path = resolve_run(choice, run_dir)
-    plugins = load_plugins(choice.plugin_files)
+    recipe, path = resolve_run(options, run_dir)
+    plugins = load_plugins(options.plugin_files)
     with name_missing_plugins(path):
         extended, changes = RunDirectory.compare_recipe(path, recipe, plugins)
         check_names(extended, plugins)
-        experiments = load_experiments(recipe, plugins, map_keys_to_options(choice))
+        experiments = load_experiments(recipe, plugins, map_keys_to_options(options))
     warnings = list_replicate_warnings(recipe)
     try:
         recipe, note = resolve_chat_template(recipe, path, plugins)
@@ -126,7 +126,7 @@ def describe_dry_run(choice: Options, run_dir: Path | None) -> str:
     except GapftError as error:
         warnings.append(f"model.chat_template: cannot be determined: {error}")
     extended, _ = RunDirectory.compare_recipe(path, recipe, plugins)
-    plan = _Plan(extended, path, plugins, choice, warnings=warnings)
+    plan = _Plan(extended, path, plugins, options, warnings=warnings)
     _read_data(plan)
     model_lines = _examine_model(plan)
     plan.missing += list_missing_packages(recipe, plugins)
@@ -150,7 +150,7 @@ def _read_data(plan: _Plan) -> None:
     from gapft_harness.lm_eval_bridge.benchmarks.splits import DataNotFound
     from gapft_harness.lm_eval_bridge.discovery import NoSuchTaskError
 
-    paths = plan.choice.include_paths or list_recorded_include_paths(plan.path)
+    paths = plan.options.include_paths or list_recorded_include_paths(plan.path)
     try:
         splits, plan.task = check_splits(plan.recipe, plan.plugins, paths)
     except NoSuchTaskError:
@@ -276,7 +276,7 @@ def _describe_steps(plan: _Plan, experiments: Sequence[Experiment]) -> Iterator[
         RunDirectory(plan.path, plan.recipe),
         plan.plugins,
         list_arms(plan.recipe),
-        plan.choice.plugin_files,
+        plan.options.plugin_files,
     )
     sizes = [f"{split} {len(problems):,}" for split, problems in plan.problems.items()]
     yield f"problems: {', '.join(sizes)}"
@@ -294,7 +294,7 @@ def _describe_searches(plan: _Plan, view: View) -> Iterator[str]:
     """Describe the search of each split, and add its output to the view."""
     recipe = plan.recipe
     planner = plan.build_planner()
-    builder = build_decoder(recipe, plan.task, {}, plan.path, plan.choice.plugin_files)
+    builder = build_decoder(recipe, plan.task, {}, plan.path, plan.options.plugin_files)
     for split in list_splits(recipe):
         problems = plan.problems[split]
         step = build_search_step(builder, split, hash_problems(problems))

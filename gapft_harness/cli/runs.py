@@ -49,39 +49,39 @@ from gapft_harness.stages.search.stage import store_searched_recipe
 from gapft_harness.stages.train.requirements import check_packages, require_trainable_run
 
 
-def resolve_recipe(choice: Options) -> Recipe:
+def resolve_recipe(options: Options) -> Recipe:
     """Read the chosen recipe (a file, a bundled name, or a task) with its overrides.
 
     Raises:
         UserError: the recipe does not exist or is invalid.
     """
-    if choice.recipe is None:
-        if not choice.task:
+    if options.recipe is None:
+        if not options.task:
             raise UserError("no recipe: expected RECIPE, or --task with --model-args")
         source = "command line"
-        content: dict[str, Any] = {"name": choice.task, "data": {}, "model": {"args": {}}}
+        content: dict[str, Any] = {"name": options.task, "data": {}, "model": {"args": {}}}
     else:
-        place = find_recipe(choice.recipe)
-        source = f"recipe {place}"
-        content = read_recipe(place)
-    return check_recipe(content, source, _list_settings(choice, content))
+        file = find_recipe(options.recipe)
+        source = f"recipe {file}"
+        content = read_recipe(file)
+    return check_recipe(content, source, _list_settings(options, content))
 
 
-def resolve_run(choice: Options, place: Path | None) -> tuple[Recipe, Path]:
+def resolve_run(options: Options, run_dir: Path | None) -> tuple[Recipe, Path]:
     """Return the recipe of a command and its run directory, which need not exist.
 
     Args:
-        choice: the command's options. Without a recipe and a task, the recipe is the run's.
-        place: the run directory; None is ``runs/NAME``.
+        options: the command's options. Without a recipe and a task, the recipe is the run's.
+        run_dir: the run directory; None is ``runs/NAME``.
 
     Raises:
         UserError: the run or the recipe does not exist, or the recipe is invalid.
     """
-    if choice.recipe is None and not choice.task and place is not None:
-        read_run_recipe(place)
-        choice = replace(choice, recipe=str(place / layout.RECIPE))
-    recipe = resolve_recipe(choice)
-    return recipe, place or Path("runs", recipe.name)
+    if options.recipe is None and not options.task and run_dir is not None:
+        read_run_recipe(run_dir)
+        options = replace(options, recipe=str(run_dir / layout.RECIPE))
+    recipe = resolve_recipe(options)
+    return recipe, run_dir or Path("runs", recipe.name)
 
 
 def resolve_chat_template(recipe: Recipe, path: Path, plugins: Plugins) -> tuple[Recipe, str]:
@@ -113,36 +113,36 @@ def resolve_chat_template(recipe: Recipe, path: Path, plugins: Plugins) -> tuple
     return recipe.model_copy(update={"model": model}), line if uses_template and is_new else ""
 
 
-def map_keys_to_options(choice: Options) -> dict[str, str]:
+def map_keys_to_options(options: Options) -> dict[str, str]:
     """Map each dotted key that an option ``--set`` sets to the text of that option."""
-    return {setting.key: setting.option for setting in map(parse_override, choice.overrides)}
+    return {setting.key: setting.option for setting in map(parse_override, options.overrides)}
 
 
-def _list_settings(choice: Options, content: dict[str, Any]) -> list[Setting]:
+def _list_settings(options: Options, content: dict[str, Any]) -> list[Setting]:
     """List the settings of the command line and the options that set them; ``--set`` comes last."""
     settings = []
-    if choice.task:
-        settings.append(Setting("data.task", choice.task, f"--task {choice.task}"))
-    if choice.model is not None:
-        settings.append(Setting("model.backend", choice.model, f"--model {choice.model}"))
-    if choice.conditions:
-        option = " ".join(f"--condition {name}" for name in choice.conditions)
-        conditions = select_conditions(content.get("conditions"), choice.conditions)
+    if options.task:
+        settings.append(Setting("data.task", options.task, f"--task {options.task}"))
+    if options.model is not None:
+        settings.append(Setting("model.backend", options.model, f"--model {options.model}"))
+    if options.conditions:
+        option = " ".join(f"--condition {name}" for name in options.conditions)
+        conditions = select_conditions(content.get("conditions"), options.conditions)
         settings.append(Setting("conditions", conditions, option))
-    if choice.seeds:
-        option = " ".join(f"--seed {seed}" for seed in choice.seeds)
-        settings.append(Setting("seeds", list(choice.seeds), option))
-    settings += _parse_model_args(choice.model_args or "")
-    return settings + [parse_override(text) for text in choice.overrides]
+    if options.seeds:
+        option = " ".join(f"--seed {seed}" for seed in options.seeds)
+        settings.append(Setting("seeds", list(options.seeds), option))
+    settings += _parse_model_args(options.model_args or "")
+    return settings + [parse_override(text) for text in options.overrides]
 
 
 @announce_resumable()
-def run_recipe(choice: Options, place: Path | None) -> Path:
+def run_recipe(options: Options, run_dir: Path | None) -> Path:
     """Run all stages of a recipe; continue where an earlier command stopped.
 
     Args:
-        choice: the command's options.
-        place: the run directory; None is ``runs/NAME``.
+        options: the command's options.
+        run_dir: the run directory; None is ``runs/NAME``.
 
     Returns:
         The path of the report's page.
@@ -150,20 +150,20 @@ def run_recipe(choice: Options, place: Path | None) -> Path:
     Raises:
         UserError: the run or the recipe does not exist.
     """
-    recipe, path = resolve_run(choice, place)
-    plugins = load_plugins(choice.plugin_files)
+    recipe, path = resolve_run(options, run_dir)
+    plugins = load_plugins(options.plugin_files)
     with name_missing_plugins(path):
         check_packages(recipe, plugins)
-        stages = list_stages(load_experiments(recipe, plugins, map_keys_to_options(choice)))
-    choice = replace(choice, conditions=(), seeds=())  # the recipe has them
-    return _run_locked(path, recipe, choice, stages)
+        stages = list_stages(load_experiments(recipe, plugins, map_keys_to_options(options)))
+    options = replace(options, conditions=(), seeds=())  # the recipe has them
+    return _run_locked(path, recipe, options, stages)
 
 
-def is_run(place: str) -> bool:
+def is_run(text: str) -> bool:
     """Return whether a text is the path of a run directory and not a bundled recipe's name."""
-    if not place or place in list_bundled_recipes():
+    if not text or text in list_bundled_recipes():
         return False
-    folder = Path(place)
+    folder = Path(text)
     is_begun = any((folder / name).exists() for name in (RECORDS, *SPLITS))
     return is_begun and (folder / layout.RECIPE).is_file()
 
@@ -188,15 +188,15 @@ def resolve_arguments(recipe: str | None, run_dir: Path | None) -> tuple[str | N
 
 
 @announce_resumable()
-def run_stages_alone(names: Sequence[str], place: str | Path | None, choice: Options) -> Path:
+def run_stages_alone(names: Sequence[str], run_dir: str | Path | None, options: Options) -> Path:
     """Run some stages in a run directory; with a recipe, create the directory first.
 
     Without a recipe, settings change the recipe of the existing run.
 
     Args:
         names: the stages.
-        place: the run directory; None is ``runs/NAME``.
-        choice: the command's options.
+        run_dir: the run directory; None is ``runs/NAME``.
+        options: the command's options.
 
     Returns:
         The path of the report's page, which exists once all stages have run.
@@ -204,33 +204,33 @@ def run_stages_alone(names: Sequence[str], place: str | Path | None, choice: Opt
     Raises:
         UserError: an unknown stage, or the run or its recipe cannot be used.
     """
-    path = Path(place or Path("runs", resolve_recipe(choice).name))
-    recipe = resolve_recipe(choice) if choice.recipe else _resolve_run_recipe(path, choice)
+    path = Path(run_dir or Path("runs", resolve_recipe(options).name))
+    recipe = resolve_recipe(options) if options.recipe else _resolve_run_recipe(path, options)
     current_recipe = recipe or RunDirectory.open(path).recipe
-    plugins = load_plugins(choice.plugin_files)
+    plugins = load_plugins(options.plugin_files)
     with name_missing_plugins(path):
-        order = list_stages(load_experiments(current_recipe, plugins, map_keys_to_options(choice)))
+        order = list_stages(load_experiments(current_recipe, plugins, map_keys_to_options(options)))
     for name in names:
         if name not in order:
             raise unknown_value_error("--only", name, "stage", order)
     stages = [name for name in order if name in names]
-    return _run_locked(path, recipe, choice, stages)
+    return _run_locked(path, recipe, options, stages)
 
 
-def _resolve_run_recipe(path: Path, choice: Options) -> Recipe | None:
+def _resolve_run_recipe(path: Path, options: Options) -> Recipe | None:
     """Return the run's recipe with the settings of the options; None if they set nothing."""
     stored = path / layout.RECIPE
-    if choice.task and not stored.exists():
-        return resolve_recipe(choice)
+    if options.task and not stored.exists():
+        return resolve_recipe(options)
     RunDirectory.open(path)
-    if choice.task or choice.model is not None or choice.model_args or choice.overrides:
-        return resolve_recipe(replace(choice, recipe=str(stored)))
+    if options.task or options.model is not None or options.model_args or options.overrides:
+        return resolve_recipe(replace(options, recipe=str(stored)))
     return None
 
 
-def _run_locked(path: Path, recipe: Recipe | None, choice: Options, stages: Sequence[str]) -> Path:
+def _run_locked(path: Path, recipe: Recipe | None, options: Options, stages: Sequence[str]) -> Path:
     """Run stages while no other command uses the run; a recipe is a new or changed one."""
-    plugins = load_plugins(choice.plugin_files)
+    plugins = load_plugins(options.plugin_files)
     display = Display()
     note = ""
     with _clean_up_folder(path), hold_run_lock(path), name_missing_plugins(path):
@@ -252,22 +252,22 @@ def _run_locked(path: Path, recipe: Recipe | None, choice: Options, stages: Sequ
         with _discard_on_error(run):
             # a new recipe is checked for all stages, even if those that run need less of it
             check_names(run.recipe, plugins, [*STAGES] if recipe else stages)
-            load_experiments(run.recipe, plugins, map_keys_to_options(choice))
+            load_experiments(run.recipe, plugins, map_keys_to_options(options))
             executor = plugins.create_executor(
-                run.recipe.executor.build_settings(), choice.plugin_files
+                run.recipe.executor.build_settings(), options.plugin_files
             )
             with display, contextlib.closing(executor):
                 context = Context(
                     run,
                     executor,
-                    plugin_files=choice.plugin_files,
-                    include_paths=choice.include_paths or list_recorded_include_paths(path),
-                    splits=_choose_splits(choice, run.recipe),
-                    conditions=choice.conditions,
-                    seeds=choice.seeds,
+                    plugin_files=options.plugin_files,
+                    include_paths=options.include_paths or list_recorded_include_paths(path),
+                    splits=_choose_splits(options, run.recipe),
+                    conditions=options.conditions,
+                    seeds=options.seeds,
                     progress=display.report_progress,
                     report_line=display.print_message,
-                    only_these_splits=choice.alone,
+                    only_these_splits=options.alone,
                 )
                 return _run_stages(context, display, stages, has_recipe=recipe is not None)
 
@@ -317,12 +317,12 @@ def _announce_changes(run: RunDirectory, display: Display, stages: Sequence[str]
         raise UserError(f"{run.path}: not changed; set another --run-dir for the new settings")
 
 
-def _choose_splits(choice: Options, recipe: Recipe) -> tuple[Split, ...]:
+def _choose_splits(options: Options, recipe: Recipe) -> tuple[Split, ...]:
     valid_splits = list_splits(recipe)
-    for split in choice.splits:
+    for split in options.splits:
         if split not in valid_splits:
             raise unknown_value_error("--split", split, "split", valid_splits)
-    return tuple(split for split in valid_splits if split in choice.splits or not choice.splits)
+    return tuple(split for split in valid_splits if split in options.splits or not options.splits)
 
 
 @contextlib.contextmanager

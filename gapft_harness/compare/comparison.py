@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.findings import CompareFindings, Numbers, compute_findings
 from gapft_harness.compare.groups import Aggregate, find_aggregates
 from gapft_harness.compare.judging import JudgedLog, judge_evaluations
+from gapft_harness.compare.options import CompareOptions
 from gapft_harness.compare.samples import read_source_samples
 from gapft_harness.core.errors import UserError, quote_unprintable
 from gapft_harness.outcomes.joining import Joined, join, refuse_other_tasks
@@ -45,7 +45,7 @@ class Comparison:
     Attributes:
         before_name: BEFORE, for people.
         arguments: BEFORE and AFTER as the user gave them.
-        choice: the user's options.
+        options: the user's options.
         metrics: by task, the metric and the filter.
         directions: by task, whether higher is better for its metric, from the user or lm_eval's
             results files; None: unknown.
@@ -66,7 +66,7 @@ class Comparison:
 
     before_name: str
     arguments: tuple[str, Sequence[str]]
-    choice: CompareChoice
+    options: CompareOptions
     metrics: dict[str, Metric]
     directions: dict[str, bool | None]
     aggregates: Sequence[Aggregate]
@@ -109,38 +109,38 @@ class Comparison:
         return _are_verdicts(self.numbers, self.directions)
 
 
-def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Comparison:
+def compare(before: str, after: Sequence[str], options: CompareOptions) -> Comparison:
     """Compare sample logs of one model before with those of one or more models after.
 
     Args:
         before: BEFORE, the path of a log or folder.
         after: each AFTER: a path or glob, optionally with a name (``NAME=PATH``). Empty with a
             verifier: BEFORE's own verdicts are compared with the verifier's.
-        choice: the user's options.
+        options: the user's options.
 
     Raises:
         UserError: a log is missing or damaged, or the logs cannot be compared.
     """
-    finding: Any = {"latest": choice.latest, "plugin_files": choice.plugin_files}
-    source = find_single_run(before, choice.tasks, "BEFORE", **finding)
-    models = find_models(after, choice.tasks, seeds=choice.seeds, **finding)
-    if choice.verifier is not None:
-        source, models = _judge_again(source, models, choice)
-        choice = replace(choice, metric=None) if after else choice
+    finding: Any = {"latest": options.latest, "plugin_files": options.plugin_files}
+    source = find_single_run(before, options.tasks, "BEFORE", **finding)
+    models = find_models(after, options.tasks, seeds=options.seeds, **finding)
+    if options.verifier is not None:
+        source, models = _judge_again(source, models, options)
+        options = replace(options, metric=None) if after else options
     runs = [run for model in models for run in model.runs]
     for run in runs:
         refuse_other_tasks(source, run)
-    metrics = _choose_source_metrics(source, runs, choice, judges_itself=not after)
-    own_metrics = [_choose_run_metrics(run, metrics, source, choice) for run in runs]
+    metrics = _choose_source_metrics(source, runs, options, judges_itself=not after)
+    own_metrics = [_choose_run_metrics(run, metrics, source, options) for run in runs]
     remarks = _describe_metrics(models, metrics, own_metrics)
-    reading: Any = {"on": choice.on, "common": choice.common}
-    outcomes = read_outcomes(source, metrics, cluster=choice.cluster, by=choice.by, **reading)
+    reading: Any = {"on": options.on, "common": options.common}
+    outcomes = read_outcomes(source, metrics, cluster=options.cluster, by=options.by, **reading)
     outcomes_after = [
         read_outcomes(run, own, side=1, **reading)
         for run, own in zip(runs, own_metrics, strict=True)
     ]
     metrics = _put_on_scale(outcomes, outcomes_after, metrics)
-    joined = join(outcomes, outcomes_after, common=choice.common)
+    joined = join(outcomes, outcomes_after, common=options.common)
     selected = iter(zip(outcomes_after, joined.after, strict=True))
     by_model = {model.name: [next(selected) for _ in model.runs] for model in models}
     numbers = Numbers(
@@ -149,21 +149,21 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
             name: np.stack([rows.values[documents] for rows, documents in model_runs])
             for name, model_runs in by_model.items()
         },
-        _number_clusters(outcomes, joined, choice),
+        _number_clusters(outcomes, joined, options),
     )
-    directions = _find_directions([source, *runs], metrics, choice)
+    directions = _find_directions([source, *runs], metrics, options)
     has_common_mean = (
         _are_verdicts(numbers, directions)
         or len({*metrics.values()}) == len({*directions.values()}) == 1
     )
-    if not has_common_mean and choice.by is not None:
+    if not has_common_mean and options.by is not None:
         raise UserError(
-            f"--by {choice.by}: found several metrics "
+            f"--by {options.by}: found several metrics "
             f"({', '.join(sorted({quote_unprintable(f.metric) for f in metrics.values()}))}), "
             "which have no common mean; choose one task: --task NAME"
         )
     samples, copies = None, ""
-    if choice.source_samples:
+    if options.source_samples:
         metric = find_common(metrics.values())
         if metric is None or not _are_verdicts(numbers, directions):
             names = dict.fromkeys(name for own in outcomes.metrics.values() for name in own)
@@ -172,16 +172,16 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
                 "metric of 0 and 1 that is better when higher; choose one task (--task) or another "
                 f"metric (--metric): {', '.join(map(quote_unprintable, names))}"
             )
-        samples, copies = read_source_samples(choice, outcomes, joined.before, metric)
+        samples, copies = read_source_samples(options, outcomes, joined.before, metric)
     aggregates, left_out = (
         find_aggregates([source, *runs], metrics) if len(metrics) > 1 else ([], [])
     )
     tasks = [outcomes.find_task(row) for row in joined.before.tolist()]
-    groups = _select_groups(outcomes, joined, choice, tasks)
+    groups = _select_groups(outcomes, joined, options, tasks)
     return Comparison(
         before_name=before,
         arguments=(before, after),
-        choice=choice,
+        options=options,
         metrics=metrics,
         directions=directions,
         aggregates=aggregates,
@@ -218,54 +218,54 @@ def _are_verdicts(numbers: Numbers, directions: Mapping[str, bool | None]) -> bo
 
 
 def _judge_again(
-    source: Evaluation, models: Sequence[ModelRuns], choice: CompareChoice
+    source: Evaluation, models: Sequence[ModelRuns], options: CompareOptions
 ) -> tuple[Evaluation, list[ModelRuns]]:
     """Judge the responses of all logs; without a model after, only those of a copy of BEFORE."""
-    judged = iter(judge_evaluations([source, *(r for m in models for r in m.runs)], choice))
+    judged = iter(judge_evaluations([source, *(r for m in models for r in m.runs)], options))
     judged_source = next(judged)
     if not models:
-        return source, [ModelRuns(str(choice.verifier), (judged_source,))]
+        return source, [ModelRuns(str(options.verifier), (judged_source,))]
     return judged_source, [
         ModelRuns(model.name, tuple(next(judged) for _ in model.runs)) for model in models
     ]
 
 
 def _choose_source_metrics(
-    source: Evaluation, runs: Sequence[Evaluation], choice: CompareChoice, *, judges_itself: bool
+    source: Evaluation, runs: Sequence[Evaluation], options: CompareOptions, *, judges_itself: bool
 ) -> dict[str, Metric]:
     """Choose BEFORE's metric for each task: the user's or the first; alone, that of verdicts."""
     if judges_itself:
         metrics = {
-            log.task: choose_verdict_metric(log, choice.metric, choice.filter, None, _REMEDY)
+            log.task: choose_verdict_metric(log, options.metric, options.filter, None, _REMEDY)
             for log in source.logs
         }
     else:
-        metrics = choose_metrics(source, choice.metric, choice.filter)
+        metrics = choose_metrics(source, options.metric, options.filter)
     if any("" in run.tasks for run in (source, *runs)):  # a renamed file does not name its task
         metrics = dict.fromkeys(metrics, next(iter(metrics.values())))
     return metrics
 
 
 def _choose_run_metrics(
-    run: Evaluation, metrics: Mapping[str, Metric], source: Evaluation, choice: CompareChoice
+    run: Evaluation, metrics: Mapping[str, Metric], source: Evaluation, options: CompareOptions
 ) -> dict[str, Metric]:
     """Choose a run's metric for each task: BEFORE's, or the log's first if its kind lacks that."""
     chosen = {}
     for log in run.logs:
         metric = metrics.get(log.task) or next(iter(metrics.values()))
         if log.kind != source.logs[0].kind or isinstance(log, JudgedLog):
-            metric = _choose_nearest(log, metric, choice)
+            metric = _choose_nearest(log, metric, options)
         chosen[log.task] = metric
     return chosen
 
 
-def _choose_nearest(log: Log, metric: Metric, choice: CompareChoice) -> Metric:
+def _choose_nearest(log: Log, metric: Metric, options: CompareOptions) -> Metric:
     try:
-        first = find_first(log, choice.filter)
+        first = find_first(log, options.filter)
     except UnknownFilter:
         first = find_first(log, None)
     filters = list_filters(first)
-    filter_name = choice.filter if choice.filter in filters else next(iter(filters), "none")
+    filter_name = options.filter if options.filter in filters else next(iter(filters), "none")
     has_metric = metric.metric in list_metrics(first, filter_name)
     own_metric = metric.metric if has_metric else None
     return choose_metrics(Evaluation((log,)), own_metric, filter_name)[log.task]
@@ -315,7 +315,7 @@ def _put_on_scale(
 
 
 def _number_clusters(
-    rows: Outcomes, joined: Joined, choice: CompareChoice
+    rows: Outcomes, joined: Joined, options: CompareOptions
 ) -> NDArray[np.int64] | None:
     """Number clusters in the order of their hashes, independently of the order of rows."""
     if not rows.clusters:
@@ -324,14 +324,14 @@ def _number_clusters(
     numbers = {digest: number for number, digest in enumerate(sorted(set(hashes)))}
     if len(numbers) == 1:
         raise UserError(
-            f"--cluster {choice.cluster}: all {len(hashes):,} documents are in one cluster; choose "
-            "a field with more values"
+            f"--cluster {options.cluster}: all {len(hashes):,} documents are in one cluster; "
+            "choose a field with more values"
         )
     return np.array([numbers[digest] for digest in hashes], dtype=np.int64)
 
 
 def _select_groups(
-    rows: Outcomes, joined: Joined, choice: CompareChoice, tasks: Sequence[str]
+    rows: Outcomes, joined: Joined, options: CompareOptions, tasks: Sequence[str]
 ) -> Sequence[str]:
     """Return groups by the chosen field, else by task if there are several logs; else none."""
     if not rows.groups:
@@ -339,21 +339,21 @@ def _select_groups(
     groups = [rows.groups[row] for row in joined.before.tolist()]
     if len(set(groups)) > _MAX_GROUPS:
         raise UserError(
-            f"--by {choice.by}: found {len(set(groups)):,} groups of {len(groups):,} documents, "
+            f"--by {options.by}: found {len(set(groups)):,} groups of {len(groups):,} documents, "
             f"expected at most {_MAX_GROUPS:,}; choose a field with fewer values"
         )
     return groups
 
 
 def _find_directions(
-    runs: Sequence[Evaluation], metrics: Mapping[str, Metric], choice: CompareChoice
+    runs: Sequence[Evaluation], metrics: Mapping[str, Metric], options: CompareOptions
 ) -> dict[str, bool | None]:
     """Find for each task whether higher is better for its metric.
 
     Raises:
         UserError: the logs disagree with each other or with the user.
     """
-    chosen = choice.higher_is_better
+    chosen = options.higher_is_better
     logs_by_direction: dict[str, dict[bool, Log]] = {task: {} for task in metrics}
     for log in (log for run in runs for log in run.logs):
         task = log.task if log.task in metrics else next(iter(metrics))

@@ -74,16 +74,16 @@ def check_policy(comparison: Comparison, rules: Sequence[GateRule]) -> list[Gate
         part = comparison
         try:
             if not _has_metric(comparison, rule):
-                pairs = {task.partition("=")[0]: task for task in comparison.choice.tasks}
-                choice = replace(
-                    comparison.choice,
+                pairs = {task.partition("=")[0]: task for task in comparison.options.tasks}
+                options = replace(
+                    comparison.options,
                     tasks=[pairs.get(task, task) for task in _list_tasks(comparison, rule.task)],
                     metric=rule.metric,
-                    filter=comparison.choice.filter if rule.filter is None else rule.filter,
+                    filter=comparison.options.filter if rule.filter is None else rule.filter,
                     by=None,
                     source_samples=(),
                 )
-                part = compare(*comparison.arguments, choice)
+                part = compare(*comparison.arguments, options)
             checks += _check_rule(part, rule)
         except UserError as error:
             raise error.with_place(rule.place) from error
@@ -227,7 +227,7 @@ def _has_metric(comparison: Comparison, rule: GateRule) -> bool:
     if not rule.task:
         return True
     metrics = [comparison.metrics[task] for task in _list_tasks(comparison, rule.task)]
-    has_row = comparison.choice.by is None or len(comparison.metrics) == 1
+    has_row = comparison.options.by is None or len(comparison.metrics) == 1
     return has_row and all(
         metric.metric == rule.metric and rule.filter in (None, metric.filter) for metric in metrics
     )

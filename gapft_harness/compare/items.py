@@ -44,7 +44,7 @@ def open_texts(comparison: Comparison, *, written: bool) -> Iterator[ReadText]:
         A function that returns the first response of an evaluation to a document, by its number
         in the evaluation's log.
     """
-    shown = None if written else comparison.choice.shown
+    shown = None if written else comparison.options.shown
     before = (comparison.before, comparison.joined.before)
     shown_documents: list[tuple[Outcomes, int]] = []
     for model, seed, position in _find_changes(comparison, shown):
@@ -191,8 +191,8 @@ def _list_facts(comparison: Comparison) -> dict[str, Sequence[str]]:
         facts["samples"] = [f"{count}/{samples.k}" for count in samples.passing.tolist()]
     if len(set(comparison.tasks)) > 1:
         facts["task"] = comparison.tasks
-    if comparison.choice.by is not None:
-        facts[comparison.choice.by] = comparison.groups
+    if comparison.options.by is not None:
+        facts[comparison.options.by] = comparison.groups
     return facts
 
 

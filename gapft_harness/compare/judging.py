@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from itertools import islice
 from typing import Any
 
-from gapft_harness.compare.choice import CompareChoice, Rule
+from gapft_harness.compare.options import CompareOptions, Rule
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Gold
 from gapft_harness.hooks.judge import Judge
@@ -73,12 +73,12 @@ def parse_rule(text: str) -> Rule:
     return Rule(name, params)
 
 
-def judge_evaluations(runs: Sequence[Evaluation], choice: CompareChoice) -> list[Evaluation]:
+def judge_evaluations(runs: Sequence[Evaluation], options: CompareOptions) -> list[Evaluation]:
     """Judge all responses of evaluations by the verifier that the user chose.
 
     Args:
         runs: the evaluations.
-        choice: ``verifier``; ``gold``: the document's field with the gold answer, ``doc`` or
+        options: ``verifier``; ``gold``: the document's field with the gold answer, ``doc`` or
             ``target``, or None for the first that the verifier accepts among lm_eval's target, the
             letter in it, the fields gold, answer, solution and label, and the complete document;
             ``filter``: that of the rows, or None for that of each log's first row.
@@ -87,20 +87,20 @@ def judge_evaluations(runs: Sequence[Evaluation], choice: CompareChoice) -> list
         UserError: unknown verifier, a response without a text or a gold answer, or a gold answer
             that the verifier refuses.
     """
-    rule = choice.verifier
+    rule = options.verifier
     assert rule is not None
-    plugins = load_plugins(choice.plugin_files)
+    plugins = load_plugins(options.plugin_files)
     with plugins.create_verifier(rule.name, rule.params) as judge:
         return [
-            Evaluation(tuple(_judge_log(log, judge, rule, choice) for log in run.logs))
+            Evaluation(tuple(_judge_log(log, judge, rule, options) for log in run.logs))
             for run in runs
         ]
 
 
-def _judge_log(log: Log, judge: Judge, rule: Rule, choice: CompareChoice) -> JudgedLog:
-    first = find_first(log, choice.filter)
-    filter_name = choice.filter or next(iter(list_filters(first)), None)
-    gold_source = _find_gold_source(log, first, choice.gold, judge, rule)
+def _judge_log(log: Log, judge: Judge, rule: Rule, options: CompareOptions) -> JudgedLog:
+    first = find_first(log, options.filter)
+    filter_name = options.filter or next(iter(list_filters(first)), None)
+    gold_source = _find_gold_source(log, first, options.gold, judge, rule)
     passed = array("b")
     reasons = list[str]()
     unjudged = 0

@@ -103,7 +103,7 @@ def build_page(
         ),
         *([build_gate_section(comparison, checks)] if checks else []),
         Section("Between the models", tables=select("pairs")),
-        Section(f"By {comparison.choice.by or 'task'}", tables=select("task_groups", "groups")),
+        Section(f"By {comparison.options.by or 'task'}", tables=select("task_groups", "groups")),
         Section("Where the change comes from", tables=select("states")),
         Section("Where documents changed", [_CHANGED], changed),
         Section("How this was compared", notes, select("tasks", "logs")),
@@ -176,7 +176,7 @@ def _build_contrasts(
     columns = [
         *(Column(key, key) for key in heads),
         Column("documents", "documents" if len({p.items for p in pairs}) > 1 else None, "count"),
-        Column("clusters", "clusters" if comparison.choice.cluster else None, "count"),
+        Column("clusters", "clusters" if comparison.options.cluster else None, "count"),
         Column("seeds", "seeds" if any(p.seeds > 1 for p in pairs) else None, "count"),
         Column("before", "before", level),
         Column("after", "after", level),
@@ -322,9 +322,9 @@ def _build_facts(comparison: Comparison, checks: Sequence[GateCheck]) -> Table:
     row = {
         "documents": len(comparison.joined.items),
         "left_out": comparison.joined.left_out,
-        "cluster": comparison.choice.cluster,
+        "cluster": comparison.options.cluster,
         "clusters": comparison.units,
-        "by": (comparison.choice.by or "task") if comparison.groups else None,
+        "by": (comparison.options.by or "task") if comparison.groups else None,
         "samples": None if samples is None else samples.k,
         "verdict": find_verdict(checks),
     }
@@ -336,7 +336,7 @@ def _build_changed(comparison: Comparison, read_text: ReadText) -> Iterator[Tabl
     models = [*comparison.after]
     words = name_changes(comparison)
     rows = sorted(
-        list_changed(comparison, read_text, comparison.choice.shown),
+        list_changed(comparison, read_text, comparison.options.shown),
         key=lambda row: (models.index(row["model"]), words.index(row["change"])),
     )
     for row in rows:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.compare.choice import CompareChoice
+from gapft_harness.compare.options import CompareOptions
 from gapft_harness.core.errors import UserError
 from gapft_harness.outcomes.copies import CopyDetector
 from gapft_harness.outcomes.joining import join
@@ -35,12 +35,12 @@ _REMEDY = (
 
 
 def read_source_samples(
-    choice: CompareChoice, before: Outcomes, documents: NDArray[np.int64], metric: Metric
+    options: CompareOptions, before: Outcomes, documents: NDArray[np.int64], metric: Metric
 ) -> tuple[Verdicts, str]:
     """Read the samples in the logs of ``--source-samples``; every further run adds samples.
 
     Args:
-        choice: the user's options.
+        options: the user's options.
         before: the outcomes of BEFORE, whose own decode is not a sample.
         documents: shape (P,), the compared documents of ``before``; others are skipped.
         metric: metric and filter for logs of one sample.
@@ -54,12 +54,12 @@ def read_source_samples(
     """
     samples = {document: _DocumentSamples() for document in documents.tolist()}
     paths: list[Path] = []
-    for argument in choice.source_samples:
-        for run in find_runs(argument, latest=choice.latest, plugin_files=choice.plugin_files):
+    for argument in options.source_samples:
+        for run in find_runs(argument, latest=options.latest, plugin_files=options.plugin_files):
             seen: dict[int, Path] = {}
             for log in run.logs:
                 paths.append(log.path)
-                for document in _add_log(log, before, samples, metric, choice):
+                for document in _add_log(log, before, samples, metric, options):
                     if document in seen:
                         raise UserError(
                             f"{seen[document]} and {log.path}: the same document in logs of two "
@@ -68,7 +68,7 @@ def read_source_samples(
                     seen[document] = log.path
     for path, other_path in combinations(paths, 2):
         _refuse_same_log(path, other_path)
-    title = f"--source-samples {choice.source_samples[0]}"
+    title = f"--source-samples {options.source_samples[0]}"
     sizes = {len(own.scores): document for document, own in samples.items()}
     if 0 in sizes:
         missing = sum(not own.scores for own in samples.values())
@@ -86,7 +86,7 @@ def read_source_samples(
         if k > 1 and 0 not in own.texts:
             watch.add(own.texts)
     warning = f"{title}: {text}" if (text := watch.format_warning()) else ""
-    copies = watch.copies if choice.drop_copies else []
+    copies = watch.copies if options.drop_copies else []
     if copies:
         warning += f"; {len(copies)} of {k} are dropped"
         if any(score not in (0, 1) for own in samples.values() for score in own.scores):
@@ -115,13 +115,13 @@ def _add_log(
     before: Outcomes,
     samples: dict[int, _DocumentSamples],
     metric: Metric,
-    choice: CompareChoice,
+    options: CompareOptions,
 ) -> list[int]:
     """Add the samples in a log to those of the documents; return the documents that it has."""
     contents = {before.contents[document] for document in samples}
-    if not any(hash_problem(row, log, choice.on) in contents for row in log.read_samples()):
+    if not any(hash_problem(row, log, options.on) in contents for row in log.read_samples()):
         return []
-    outcomes, verdict = _read_log(log, metric, choice)
+    outcomes, verdict = _read_log(log, metric, options)
     joined = join(before, [outcomes], common=True)
     pairs = zip(joined.after[0].tolist(), joined.before.tolist(), strict=True)
     documents = {row: document for row, document in pairs if document in samples}
@@ -138,7 +138,7 @@ def _add_log(
     return [*documents.values()]
 
 
-def _read_log(log: Log, metric: Metric, choice: CompareChoice) -> tuple[Outcomes, Metric]:
+def _read_log(log: Log, metric: Metric, options: CompareOptions) -> tuple[Outcomes, Metric]:
     """Read a log of samples under the compared filter, or the only one of several samples."""
     filter_name = metric.filter
     try:
@@ -148,10 +148,10 @@ def _read_log(log: Log, metric: Metric, choice: CompareChoice) -> tuple[Outcomes
             raise
         (filter_name,) = error.filters
         first = find_first(log, filter_name)
-    chosen = choice.metric if choice.metric in list_metrics(first, filter_name) else None
+    chosen = options.metric if options.metric in list_metrics(first, filter_name) else None
     verdict = choose_verdict_metric(log, chosen, filter_name, metric.metric, _REMEDY)
     run = Evaluation((log,))
-    return read_outcomes(run, {log.task: verdict}, on=choice.on, common=True), verdict
+    return read_outcomes(run, {log.task: verdict}, on=options.on, common=True), verdict
 
 
 def _refuse_same_log(path: Path, other_path: Path) -> None:

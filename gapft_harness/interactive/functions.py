@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gapft_harness.compare.choice import SHOWN, CompareChoice
 from gapft_harness.compare.comparison import compare as compare_logs
+from gapft_harness.compare.options import SHOWN, CompareOptions
 from gapft_harness.compare.page import build_page
 from gapft_harness.core.errors import UserError
 from gapft_harness.presentation.page import Page
@@ -66,13 +66,13 @@ def compare(
         raise UserError(
             "compare: 'after' is empty; expected a folder, a list, or a mapping of names"
         )
-    choice = CompareChoice(
+    options = CompareOptions(
         *(metric, filter, tasks, on, cluster, by, common, seeds, _list_places(source_samples)),
         higher_is_better=higher_is_better,
         latest=latest,
         shown=show,
     )
-    return build_page(compare_logs(str(before), places_after, choice), written=True)
+    return build_page(compare_logs(str(before), places_after, options), written=True)
 
 
 def _list_places(places: Place | Sequence[Place]) -> list[str]:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import Comparison, compare
+from gapft_harness.compare.options import CompareOptions
 from gapft_harness.compare.page import build_page
 
 DATE = "2026-01-01T00-00-00.000001"
@@ -66,7 +66,7 @@ def write_log(
 
 def compare_logs(before: object, *after: object, **choice: Any) -> Comparison:
     """Compare logs with options by name."""
-    return compare(str(before), [str(log) for log in after], CompareChoice(**choice))
+    return compare(str(before), [str(log) for log in after], CompareOptions(**choice))
 
 
 def read_results(comparison: Comparison) -> dict[str, Any]:

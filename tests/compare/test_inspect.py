@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.compare.choice import CompareChoice, Rule
 from gapft_harness.compare.comparison import compare
+from gapft_harness.compare.options import CompareOptions, Rule
 from gapft_harness.core.errors import UserError
 from gapft_harness.outcomes.logs import open_log
 from gapft_harness.recipe.sections import LogResponses
@@ -67,7 +67,7 @@ def test_reads_epochs_as_samples(tmp_path: Path) -> None:
         evaluate_with_inspect(tmp_path / "a", BEFORE),
         evaluate_with_inspect(tmp_path / "b", *EPOCHS),
     )
-    comparison = compare(before, [before], CompareChoice(source_samples=[samples]))
+    comparison = compare(before, [before], CompareOptions(source_samples=[samples]))
     assert comparison.samples is not None
     passing = [sum(int(right[n]) for right in EPOCHS) for n in range(SUMS)]
     by_document = dict(zip(comparison.before.numbers, passing, strict=True))
@@ -81,7 +81,7 @@ def test_reads_epochs_as_samples(tmp_path: Path) -> None:
         (f"q{n}", epoch) for n in range(1, SUMS + 1) for epoch in range(len(EPOCHS))
     ]
     assert {next(iter(sample.scores)) for sample in drawn} == {"includes,none"}
-    choice = CompareChoice(verifier=Rule("boxed_math"), metric="match")
+    choice = CompareOptions(verifier=Rule("boxed_math"), metric="match")
     (judged,) = compare(samples, [], choice).findings.models.values()
     assert (judged.before, judged.after) == (pytest.approx(sum(passing) / SUMS / len(EPOCHS)), 0)
     rows = [*read_responses(log, LogResponses(metric="match"), False)]
@@ -94,7 +94,7 @@ def test_reads_epochs_as_samples(tmp_path: Path) -> None:
 def test_stop_reasons_give_the_share_of_cut_responses(tmp_path: Path) -> None:
     before = evaluate_with_inspect(tmp_path / "before", BEFORE, cut="0")
     after = evaluate_with_inspect(tmp_path / "after", AFTER)
-    results = read_results(compare(before, [f"tuned={after}"], CompareChoice()))
+    results = read_results(compare(before, [f"tuned={after}"], CompareOptions()))
     shares = {row["model"]: row["cut"] for row in results["cut"]}
     assert shares == {"before": BEFORE.count("0") / SUMS, "tuned": 0}
 
@@ -109,7 +109,7 @@ def test_rejects_unreadable_logs(tmp_path: Path) -> None:
     packed.write_bytes(gzip.compress(log.read_bytes()))
     for path in (newer, cut, torn, packed):
         with pytest.raises(UserError, match=path.name):
-            compare(str(path), [str(path)], CompareChoice())
+            compare(str(path), [str(path)], CompareOptions())
 
 
 def _rewrite_header(log: Path, copy: Path, change: Any) -> None:
@@ -186,12 +186,12 @@ def test_names_samples_without_score(kind: str, tmp_path: Path) -> None:
         write_scored_log(tmp_path / "a", kind, AFTER),
     )
     with pytest.raises(UserError, match="sample 4"):
-        compare(before, [after], CompareChoice())
-    comparison = compare(before, [after], CompareChoice(common=True))
+        compare(before, [after], CompareOptions())
+    comparison = compare(before, [after], CompareOptions(common=True))
     assert len(comparison.joined.items) == SUMS - 1
     assert "before: 1 of 6 documents" in join_notes(comparison)
     with pytest.raises(UserError, match="sample 4"):
-        compare(before, [], CompareChoice(verifier=Rule("math", {"workers": 1})))
+        compare(before, [], CompareOptions(verifier=Rule("math", {"workers": 1})))
 
 
 @pytest.mark.parametrize("metric", [None, "correct", "parts.correct"])
@@ -200,10 +200,10 @@ def test_reads_score_entries_as_metrics(metric: str | None, tmp_path: Path) -> N
         write_scored_log(tmp_path / "b", "parts", BEFORE),
         write_scored_log(tmp_path / "a", "parts", AFTER),
     )
-    (paired,) = compare(before, [after], CompareChoice(metric=metric)).findings.models.values()
+    (paired,) = compare(before, [after], CompareOptions(metric=metric)).findings.models.values()
     ups = sum(a < b for a, b in zip(BEFORE, AFTER, strict=True))
     assert (paired.before, paired.after, paired.gained) == (0.5, 0.5, ups)
-    (short,) = compare(before, [after], CompareChoice(metric="short")).findings.models.values()
+    (short,) = compare(before, [after], CompareOptions(metric="short")).findings.models.values()
     assert short.before == 1.0
     log = open_log(next(Path(before).iterdir()))
     with pytest.raises(UserError, match=r"parts\.correct, parts\.short"):

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapft_harness.compare.choice import Rule
 from gapft_harness.compare.comparison import Comparison
+from gapft_harness.compare.options import Rule
 from gapft_harness.core.errors import UserError
 from tests.compare.command import run_compare
 from tests.compare.logs import compare_logs, join_notes, row, write_log

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.compare.choice import Rule
 from gapft_harness.compare.comparison import Comparison
 from gapft_harness.compare.gate import check_policy, find_verdict
+from gapft_harness.compare.options import Rule
 from gapft_harness.compare.policy import build_margin_rule
 from gapft_harness.core.errors import UserError
 from tests.compare.logs import (

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
+from gapft_harness.compare.options import CompareOptions
 from gapft_harness.compare.page import build_page
 from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.manager import load_plugins
@@ -43,7 +43,7 @@ def write_table(path: Path, right: Sequence[str]) -> str:
 def test_compares_plugin_logs(answers_plugin: str, tmp_path: Path) -> None:
     before = write_table(tmp_path / "before.csv", ["yes", "no", "no", "no"])
     after = write_table(tmp_path / "after.csv", ["yes", "yes", "yes", "no"])
-    comparison = compare(before, [after], CompareChoice(plugin_files=[answers_plugin]))
+    comparison = compare(before, [after], CompareOptions(plugin_files=[answers_plugin]))
     (paired,) = comparison.findings.models.values()
     assert (paired.before, paired.after, paired.gained, paired.lost) == (0.25, 0.75, 2, 0)
     build_page(comparison, written=True).write(tmp_path / "out")
@@ -66,4 +66,4 @@ def test_ignores_json_files_of_other_programs(tmp_path: Path) -> None:
     assert {name for name, reader in readers.items() if reader} == {"2026_sums.json"}
     (tmp_path / "2026_sums.json").unlink()
     with pytest.raises(UserError):
-        compare(str(tmp_path), [str(tmp_path)], CompareChoice())
+        compare(str(tmp_path), [str(tmp_path)], CompareOptions())

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.compare.choice import CompareChoice as Compared
-from gapft_harness.compare.choice import Rule
 from gapft_harness.compare.comparison import compare
+from gapft_harness.compare.options import CompareOptions as Compared
+from gapft_harness.compare.options import Rule
 from gapft_harness.core.errors import UserError
 from gapft_harness.outcomes.logs import open_log
 from gapft_harness.recipe.sections import LogResponses

@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
+from gapft_harness.compare.options import CompareOptions
 from gapft_harness.core.errors import UserError
 from gapft_harness.outcomes.logs import Evaluation, Log, open_log
 from gapft_harness.outcomes.samples import list_metrics
@@ -68,7 +68,7 @@ def test_compares_every_eval_ever_records() -> None:
     before, epochs = (
         str(WRITTEN / f"every_eval_ever_{side}.jsonl") for side in ("before", "epochs")
     )
-    comparison = compare(before, [epochs], CompareChoice(filter="match:accuracy"))
+    comparison = compare(before, [epochs], CompareOptions(filter="match:accuracy"))
     (paired,) = comparison.findings.models.values()
     assert (paired.before, paired.after) == (pytest.approx(2 / 3), 0.5)
 
@@ -101,4 +101,4 @@ def test_rejects_details_without_rows(tmp_path: Path) -> None:
     empty = pq.read_table(WRITTEN / "lighteval_before.parquet")[:0]
     pq.write_table(empty, tmp_path / "log.parquet")
     with pytest.raises(UserError, match=r"log\.parquet"):
-        compare(str(tmp_path / "log.parquet"), [str(tmp_path / "log.parquet")], CompareChoice())
+        compare(str(tmp_path / "log.parquet"), [str(tmp_path / "log.parquet")], CompareOptions())

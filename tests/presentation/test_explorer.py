@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from gapft_harness.compare import items
-from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
 from gapft_harness.compare.items import build_explored, open_texts
+from gapft_harness.compare.options import CompareOptions
 from gapft_harness.core.text import replace_text_surrogates
 from gapft_harness.presentation import explorer
 from gapft_harness.presentation.explorer import (
@@ -444,7 +444,7 @@ def test_page_fits_is_legible_and_follows_theme(
 
 
 def explore_logs(folder: Path, **choices: Any) -> tuple[Explored, list[ExploredProblem]]:
-    comparison = compare(str(folder / "before"), [f"a={folder}/after*"], CompareChoice(**choices))
+    comparison = compare(str(folder / "before"), [f"a={folder}/after*"], CompareOptions(**choices))
     with open_texts(comparison, written=True) as read_text:
         explored = build_explored(comparison, read_text)
         return explored, [*explored.read()]

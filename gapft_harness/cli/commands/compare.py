@@ -183,7 +183,6 @@ def command(
     """Compare sample logs of lm_eval before and after training, document by document."""
     with _exit_2_on_errors():
         from gapft_harness.cli.display import print_page
-        from gapft_harness.compare.choice import CompareChoice
         from gapft_harness.compare.comparison import compare as compared
         from gapft_harness.compare.gate import (
             check_policy,
@@ -192,6 +191,7 @@ def command(
             write_junit,
         )
         from gapft_harness.compare.judging import parse_rule
+        from gapft_harness.compare.options import CompareOptions
         from gapft_harness.compare.page import FILES, build_page
         from gapft_harness.compare.policy import EXIT_STATUS
         from gapft_harness.core.files import require_absent, require_folder
@@ -211,7 +211,7 @@ def command(
             require_folder(junit.parent, "--junit")
         if out is not None:
             require_absent(out, FILES, overwrite=overwrite)
-        choice = CompareChoice(
+        options = CompareOptions(
             metric=metric,
             filter=filter,
             tasks=task,
@@ -229,7 +229,7 @@ def command(
             verifier=None if verifier is None else parse_rule(verifier),
             gold=gold,
         )
-        comparison = compared(before, after or [], choice)
+        comparison = compared(before, after or [], options)
         if example:
             comparison = replace(comparison, before_name="the demo's model")
         checks = check_policy(comparison, rules)

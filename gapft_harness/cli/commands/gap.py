@@ -100,7 +100,7 @@ def command(
     if metric is not None or filter is not None:
         metric_name = (metric or "") + (f",{filter}" if filter else "")
         settings.append(f"verifier.params.metric={json.dumps(metric_name)}")
-    choice = Options(
+    options = Options(
         task=task,
         model=model,
         model_args=model_args,
@@ -110,11 +110,11 @@ def command(
         splits=[split],
         alone=True,
     )
-    _measure_task(choice, out or Path("gaps", Path(task).stem), form)
+    _measure_task(options, out or Path("gaps", Path(task).stem), form)
 
 
 def _measure_task(
-    choice: Options,
+    options: Options,
     path: Path,
     form: Form,
 ) -> None:
@@ -127,17 +127,17 @@ def _measure_task(
     from gapft_harness.run_directory.directory import RunDirectory, list_recorded_include_paths
     from gapft_harness.run_directory.lock import hold_run_lock
 
-    (split,) = choice.splits
+    (split,) = options.splits
     for stage in ("search", "states"):
-        run_stages_alone([stage], path, choice)
+        run_stages_alone([stage], path, options)
     with hold_run_lock(path):
         run = RunDirectory.open(path)
         folder = path / _GAP_FOLDER
         search = measure_search(
             run,
             split,
-            choice.include_paths or list_recorded_include_paths(path),
-            load_plugins(choice.plugin_files),
+            options.include_paths or list_recorded_include_paths(path),
+            load_plugins(options.plugin_files),
             folder,
         )
         findings = search.compute_findings()

@@ -95,19 +95,19 @@ def command(
     from gapft_harness.cli.summary import print_summary
     from gapft_harness.recipe.bundled import find_file, has_cells
 
-    name, place = resolve_arguments(recipe, run_dir)
+    name, run_dir = resolve_arguments(recipe, run_dir)
     if name is not None and has_cells(find_file(name)):
-        options = {
+        refused = {
             "--task": task, "--model": model, "--model-args": model_args, "--limit": limit,
             "--set": overrides, "--condition": condition, "--seed": seed, "--only": only,
             "--split": split,
         }  # fmt: skip
-        if given := [option for option, value in options.items() if value not in (None, [])]:
+        if given := [option for option, value in refused.items() if value not in (None, [])]:
             raise UserError(f"{', '.join(given)}: {name} is a study; edit its file instead")
-        _run_study(name, place, plugin, include_path, dry_run=dry_run)
+        _run_study(name, run_dir, plugin, include_path, dry_run=dry_run)
         return
     limits = [] if limit is None else [f"data.pool_limit={limit}", f"data.audit_limit={limit}"]
-    choice = Options(
+    options = Options(
         recipe=name,
         task=task,
         model=model,
@@ -124,23 +124,23 @@ def command(
     if only and (condition or seed) and only != ["report"]:
         raise UserError("--condition, --seed: expected without --only, or with --only report")
     if dry_run:
-        text = describe_dry_run(choice, place)
+        text = describe_dry_run(options, run_dir)
         typer.echo(text)
         if not text.endswith(f"\n{NOTHING_MISSING}"):
             raise typer.Exit(1)
     elif only:
-        page = run_stages_alone(only, place, choice)
+        page = run_stages_alone(only, run_dir, options)
         if "report" in only:
             typer.echo(f"report: {page}")
     else:
-        page = run_recipe(choice, place)
+        page = run_recipe(options, run_dir)
         print_summary(page.parent / "results.json")
         typer.echo(f"report: {page}")
 
 
 def _run_study(
     name: str,
-    place: Path | None,
+    run_dir: Path | None,
     plugin_files: Sequence[str],
     include_paths: Sequence[str],
     *,
@@ -156,7 +156,7 @@ def _run_study(
 
     study = read_study(name)
     plugins = load_plugins(plugin_files)
-    folder = place or Path("runs", study.name)
+    folder = run_dir or Path("runs", study.name)
 
     def build_options(cell: str) -> Options:
         return Options(
@@ -183,7 +183,7 @@ def _run_study(
             study,
             folder,
             lambda cell: resolve_recipe(build_options(cell)),
-            lambda cell, cell_place: run_recipe(build_options(cell), cell_place),
+            lambda cell, cell_folder: run_recipe(build_options(cell), cell_folder),
             lambda line: typer.echo(line, err=True),
             lambda recipe: resolve_task_settings(recipe, plugins, include_paths),
         )

@@ -176,16 +176,16 @@ class DecodeLoop:
             prompt_numbers = list(dict.fromkeys(row.prompt for row in open_rows))
             for start in range(0, len(prompt_numbers), size):
                 members = prompt_numbers[start : start + size]
-                places = {prompt: place for place, prompt in enumerate(members)}
-                batch_rows = [row for row in open_rows if row.prompt in places]
+                indices = {prompt: index for index, prompt in enumerate(members)}
+                batch_rows = [row for row in open_rows if row.prompt in indices]
                 state, logits = self._compute_prompts([prompts[p] for p in members], prefix)
                 for _, block in groupby(sorted(batch_rows, key=_block_number), key=_block_number):
-                    self._decode_block(deque(block), places, state, logits, batches)
+                    self._decode_block(deque(block), indices, state, logits, batches)
 
     def _decode_block(
         self,
         queue: deque[Row],
-        places: dict[int, int],
+        indices: dict[int, int],
         prompts: _State,
         first: Tensor,
         batches: _BatchSettings,
@@ -194,7 +194,7 @@ class DecodeLoop:
 
         Args:
             queue: the rows; consumed.
-            places: the index in ``prompts`` and ``first`` of each prompt's number.
+            indices: the index in ``prompts`` and ``first`` of each prompt's number.
             prompts: the state after the prompts.
             first: the prompts' last logits, shape (prompts, vocabulary).
             batches: settings shared by all batches.
@@ -202,20 +202,20 @@ class DecodeLoop:
         state: _State | None = None
         active: list[Row] = []
         while queue or active:
-            alive = [place for place, row in enumerate(active) if not row.is_done]
+            alive = [index for index, row in enumerate(active) if not row.is_done]
             leave = len(active) - len(alive) >= max(1, len(active) * _JOIN_SHARE)
             free = batches.size - len(alive)
             if not alive or leave or (queue and free >= max(1, batches.size * _JOIN_SHARE)):
                 joining: list[Row] = []
                 while queue and len(joining) < free:
                     new = [queue.popleft() for _ in range(min(free - len(joining), len(queue)))]
-                    logits = first[[places[row.prompt] for row in new]]
+                    logits = first[[indices[row.prompt] for row in new]]
                     batches.append_tokens(new, batches.next_tokens(logits, new))
                     joining += [row for row in new if not row.is_done]
-                active = [active[place] for place in alive] + joining
+                active = [active[index] for index in alive] + joining
                 if not active:
                     return
-                state = _State.join(state, alive, prompts, [places[r.prompt] for r in joining])
+                state = _State.join(state, alive, prompts, [indices[r.prompt] for r in joining])
             assert state is not None
             logits = self._step(state, [row.ids[-1] for row in active])
             batches.append_tokens(active, batches.next_tokens(logits, active))
@@ -240,14 +240,7 @@ class DecodeLoop:
         while todo:
             width = max(len(ids) for ids in todo) - shared
             count = min(len(todo), max(1, _PREFILL_TOKENS // width))
-            members = [todo.popleft() for _ in range(count)]
-            width = max(len(ids) for ids in members) - shared
-            ids = torch.zeros((count, width), dtype=torch.long)
-            mask = torch.zeros((count, width), dtype=torch.long)
-            for place, prompt in enumerate(members):
-                own = prompt[shared:]
-                ids[place, width - len(own) :] = torch.tensor(own)
-                mask[place, width - len(own) :] = 1
+            ids, mask = _pad_left([todo.popleft()[shared:] for _ in range(count)])
             state = (
                 _State.empty(count, self._device)
                 if prefix is None
@@ -324,7 +317,7 @@ class DecodeLoop:
             return "its cache does not have one column for each token"
         state = _State.join(None, [], state, [1, 0, 1])
         repeated = torch.cat([logits, self._step(state, [23 % size] * 3)])
-        wholes = [*prompts, *([*prompts[place], 23 % size] for place in (1, 0, 1))]
+        wholes = [*prompts, *([*prompts[index], 23 % size] for index in (1, 0, 1))]
         alone = torch.cat(
             [
                 self._model(torch.tensor([ids], device=self._device)).logits[:, -1].float()
@@ -345,13 +338,7 @@ class DecodeLoop:
             queue = deque(block)
             while queue:
                 members = [queue.popleft() for _ in range(min(batches.size, len(queue)))]
-                width = max(len(prompts[row.prompt]) for row in members)
-                ids = torch.zeros((len(members), width), dtype=torch.long)
-                mask = torch.zeros_like(ids)
-                for place, row in enumerate(members):
-                    own = prompts[row.prompt]
-                    ids[place, width - len(own) :] = torch.tensor(own)
-                    mask[place, width - len(own) :] = 1
+                ids, mask = _pad_left([prompts[row.prompt] for row in members])
                 self._model.generate(
                     input_ids=ids.to(self._device),
                     attention_mask=mask.to(self._device),
@@ -376,6 +363,17 @@ def _count_shared_tokens(prompts: Sequence[list[int]]) -> int:
     while shared < most and least[shared] == greatest[shared]:
         shared += 1
     return shared if len(prompts) > 1 else 0
+
+
+def _pad_left(prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    """Pad token ids on the left; return ids and mask, shape (prompts, longest)."""
+    width = max(len(ids) for ids in prompts)
+    ids = torch.zeros((len(prompts), width), dtype=torch.long)
+    mask = torch.zeros_like(ids)
+    for index, prompt in enumerate(prompts):
+        ids[index, width - len(prompt) :] = torch.tensor(prompt)
+        mask[index, width - len(prompt) :] = 1
+    return ids, mask
 
 
 @dataclass(slots=True)
@@ -548,10 +546,10 @@ class _State:
         parts = [(second, torch.tensor(second_rows, dtype=torch.long, device=second.mask.device))]
         if first is not None:
             parts.insert(0, (first, torch.tensor(rows, dtype=torch.long, device=first.mask.device)))
-        parts = [(state, places) for state, places in parts if len(places)]
-        widths = [_count_columns(state.mask[places]) for state, places in parts]
+        parts = [(state, indices) for state, indices in parts if len(indices)]
+        widths = [_count_columns(state.mask[indices]) for state, indices in parts]
         columns = max(widths)
-        count = sum(len(places) for _, places in parts)
+        count = sum(len(indices) for _, indices in parts)
         mask = second.mask.new_zeros((count, columns))
         cache = Cache(layer_class_to_replicate=_GrowingLayer)
         for number, layer in enumerate(second.cache.layers):
@@ -564,22 +562,22 @@ class _State:
                     )
                 )
             start = 0
-            for (state, places), width in zip(parts, widths, strict=True):
+            for (state, indices), width in zip(parts, widths, strict=True):
                 own = state.cache.layers[number]
-                end = start + len(places)
+                end = start + len(indices)
                 for store, tensor in zip(stores, (own.keys, own.values), strict=True):
                     held = tensor[:, :, tensor.shape[-2] - width :]
                     store[start:end, :, : columns - width] = 0
-                    store[start:end, :, columns - width : columns] = held[places.to(tensor.device)]
+                    store[start:end, :, columns - width : columns] = held[indices.to(tensor.device)]
                 start = end
             cache.layers.append(new := _GrowingLayer())
             new.hold(stores[0], stores[1], columns)
         start = 0
-        for (state, places), width in zip(parts, widths, strict=True):
-            end = start + len(places)
-            mask[start:end, columns - width :] = state.mask[places][:, state.columns - width :]
+        for (state, indices), width in zip(parts, widths, strict=True):
+            end = start + len(indices)
+            mask[start:end, columns - width :] = state.mask[indices][:, state.columns - width :]
             start = end
-        lengths = torch.cat([state.lengths[places] for state, places in parts])
+        lengths = torch.cat([state.lengths[indices] for state, indices in parts])
         return cls(cache, mask, lengths)
 
 

@@ -63,21 +63,21 @@ def is_numbered(log: Log) -> bool:
     return log.kind == "jsonl"
 
 
-def read_responses(log: Log, choice: LogResponses, greedy: bool) -> Iterator[LoggedResponse]:
+def read_responses(log: Log, settings: LogResponses, greedy: bool) -> Iterator[LoggedResponse]:
     """Yield the responses of a log, under one filter.
 
     Args:
         log: the log.
-        choice: how to read the log.
+        settings: how to read the log.
         greedy: whether it contains only greedy responses.
 
     Raises:
         UserError: a row is damaged, or does not show which of its responses passed; the message has
             file and line.
     """
-    first = find_first(log, choice.filter)
-    filter_name = choice.filter or next(iter(list_filters(first)), None)
-    metric = None if choice.judge else _choose_metric(log, choice, first, filter_name)
+    first = find_first(log, settings.filter)
+    filter_name = settings.filter or next(iter(list_filters(first)), None)
+    metric = None if settings.judge else _choose_metric(log, settings, first, filter_name)
     for line, group in groupby(log.read_samples(), key=lambda sample: sample.line):
         samples = [
             sample
@@ -92,20 +92,20 @@ def read_responses(log: Log, choice: LogResponses, greedy: bool) -> Iterator[Log
             )
         for number, sample in enumerate(samples):
             yield _build_response(
-                log, sample, number, len(samples), location, metric, choice, greedy
+                log, sample, number, len(samples), location, metric, settings, greedy
             )
 
 
 def _choose_metric(
-    log: Log, choice: LogResponses, first: Sample, filter_name: str | None
+    log: Log, settings: LogResponses, first: Sample, filter_name: str | None
 ) -> Metric:
     metrics = list_metrics(first, filter_name or "none")
-    if log.kind == "inspect" and choice.metric is None and len(metrics) > 1:
+    if log.kind == "inspect" and settings.metric is None and len(metrics) > 1:
         raise UserError(
             f"{log.path}: found several scores: {', '.join(metrics)}; choose one: "
             "search.responses.metric"
         )
-    return choose_verdict_metric(log, choice.metric, choice.filter, None, _REMEDY)
+    return choose_verdict_metric(log, settings.metric, settings.filter, None, _REMEDY)
 
 
 def _build_response(
@@ -115,7 +115,7 @@ def _build_response(
     count: int,
     location: str,
     metric: Metric | None,
-    choice: LogResponses,
+    settings: LogResponses,
     greedy: bool,
 ) -> LoggedResponse:
     if sample.text is None:
@@ -142,7 +142,7 @@ def _build_response(
     index = sample.index if is_numbered(log) or sample.index != GREEDY else number
     return LoggedResponse(
         location,
-        _find_key(log, sample, choice),
+        _find_key(log, sample, settings),
         GREEDY if greedy and not is_numbered(log) else index,
         replace_text_surrogates(sample.text),
         passed,
@@ -152,8 +152,8 @@ def _build_response(
     )
 
 
-def _find_key(log: Log, sample: Sample, choice: LogResponses) -> Key:
-    if log.kind == "inspect" and not choice.on:
+def _find_key(log: Log, sample: Sample, settings: LogResponses) -> Key:
+    if log.kind == "inspect" and not settings.on:
         return "prompt", sample.prompt
     if is_numbered(log) and len(sample.problem) == 1:
         ((kind, value),) = sample.problem.items()

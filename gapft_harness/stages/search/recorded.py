@@ -53,12 +53,12 @@ def describe_logs(recipe: Recipe, split: str) -> dict[str, Any] | None:
     Returns:
         JSON values; None if the split is generated. The content of a missing log is not known.
     """
-    choice = recipe.search.responses
+    settings = recipe.search.responses
     paths = recipe.search.list_logs(split)
-    if choice is None or not paths:
+    if settings is None or not paths:
         return None
     files = [hash_file(Path(p)) if Path(p).is_file() else NOT_HERE for p in paths]
-    return {"choice": choice.model_dump(mode="json"), "files": files}
+    return {"settings": settings.model_dump(mode="json"), "files": files}
 
 
 def record_responses(
@@ -88,15 +88,15 @@ def record_responses(
             the message has file and line.
         UserError: the task decodes in episodes, or executes greedy responses repeatedly.
     """
-    choice = recipe.search.responses
-    assert choice is not None
-    _require_single(task, choice)
-    log_import = LogImport(choice, problems, split, recipe.search.k, plugin_files)
+    settings = recipe.search.responses
+    assert settings is not None
+    _require_single(task, settings)
+    log_import = LogImport(settings, problems, split, recipe.search.k, plugin_files)
     replace_file(path, log_import.write)
     return {"imported": log_import.build_facts(), "warnings": log_import.list_warnings()}
 
 
-def _require_single(task: Mapping[str, Any], choice: LogResponses) -> None:
+def _require_single(task: Mapping[str, Any], settings: LogResponses) -> None:
     """Check that the task needs only single responses with one verdict each.
 
     Raises:
@@ -108,7 +108,7 @@ def _require_single(task: Mapping[str, Any], choice: LogResponses) -> None:
             f"task {task['name']}: decodes in episodes of {episode['attempts']} attempts, but a "
             "log contains single responses; set episode.attempts=1"
         )
-    if episode["executions"] > 1 and not choice.judge:
+    if episode["executions"] > 1 and not settings.judge:
         raise UserError(
             f"task {task['name']}: labels greedy responses by {episode['executions']} executions, "
             "but a log has one verdict for each; have the verifier judge "
@@ -121,7 +121,7 @@ class LogImport:
     """The responses of a split's logs.
 
     Attributes:
-        choice: the logs and how to read them.
+        settings: the logs and how to read them.
         problems: the problems of the split.
         split: the name of the split.
         k: samples to take for each problem.
@@ -136,7 +136,7 @@ class LogImport:
             each with the line where it was first found.
     """
 
-    choice: LogResponses
+    settings: LogResponses
     problems: Sequence[Problem]
     split: str
     k: int
@@ -152,12 +152,12 @@ class LogImport:
     @property
     def paths(self) -> list[str]:
         """The logs, that of greedy responses first."""
-        return self.choice.list_logs(self.split)
+        return self.settings.list_logs(self.split)
 
     @property
     def greedy_path(self) -> str | None:
         """The log of greedy responses; None: they are in the other logs."""
-        return next((log for split, log in self.choice.greedy.items() if split == self.split), None)
+        return self.settings.greedy.get(self.split)
 
     def write(self, file: Path) -> None:
         """Read all logs and write a file with a line for each response.
@@ -172,7 +172,7 @@ class LogImport:
         logs = [open_log(Path(path), self.plugin_files) for path in paths]
         sample_logs = logs[1:] if self.greedy_path else logs
         are_numbered = {is_numbered(log) for log in sample_logs}
-        if self.choice.filter is not None and are_numbered == {True}:
+        if self.settings.filter is not None and are_numbered == {True}:
             raise UserError(
                 f"{all_paths}: remove search.responses.filter; it applies only to logs of lm_eval"
             )
@@ -223,7 +223,7 @@ class LogImport:
             "responses": self.response_count,
             "samples": self.samples,
             "left_out": self.left_out,
-            "verdicts": "judged" if self.choice.judge else "file",
+            "verdicts": "judged" if self.settings.judge else "file",
             "verdict_field": ", ".join(self.verdict_sources),
         }
 
@@ -235,7 +235,7 @@ class LogImport:
             "recipe's model with its settings, which cannot be checked; token ids were computed "
             "with the tokenizer of the recipe's model"
         ]
-        if not self.choice.judge:
+        if not self.settings.judge:
             warnings.append(
                 f"verdicts are those of {files} ({', '.join(self.verdict_sources)}); this run "
                 "judges other responses with the task's verifier, which may differ: see gapft "
@@ -260,10 +260,10 @@ class LogImport:
             The lines of greedy responses and of the first K samples.
         """
         greedy = path == self.greedy_path
-        known_problems = ProblemIndex(self.problems, self.split, self.choice.list_joined_fields())
+        known_problems = ProblemIndex(self.problems, self.split, self.settings.list_joined_fields())
         earlier_samples = 0 if is_numbered(log) else self.samples
-        for row in read_responses(log, self.choice, greedy):
-            if self.choice.on and row.key[0] != "doc":
+        for row in read_responses(log, self.settings, greedy):
+            if self.settings.on and row.key[0] != "doc":
                 raise UserError(
                     f"{row.location}: identifies its problem by {row.key[0]}, but "
                     "search.responses.on joins by fields of doc; remove the key, or add doc to the "
@@ -271,7 +271,7 @@ class LogImport:
                 )
             problem = known_problems.find(row)
             if problem is None:
-                if not self.choice.ignore_unknown:
+                if not self.settings.ignore_unknown:
                     raise known_problems.unknown_problem_error(row)
                 self.left_out += 1
                 continue
@@ -290,10 +290,10 @@ class LogImport:
                     "text": row.text,
                     "finish_reason": row.finish_reason,
                 }
-                yield line if self.choice.judge else {**line, "passed": row.passed}
+                yield line if self.settings.judge else {**line, "passed": row.passed}
 
     def _check_verdict(self, row: LoggedResponse) -> None:
-        if self.choice.judge:
+        if self.settings.judge:
             return
         if row.passed is None:
             raise UserError(

@@ -25,7 +25,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class CompareChoice:
+class CompareOptions:
     """Which metric is compared, and how.
 
     Attributes:
