@@ -68,8 +68,8 @@ _LARGE_MODEL_BYTES = 4e9
 
 
 @dataclass
-class _Plan:
-    """What a dry run knows.
+class _DryRun:
+    """The inputs of a dry run, and what it found so far.
 
     Attributes:
         recipe: the recipe, with the conditions and seeds that the run already has.
@@ -77,7 +77,7 @@ class _Plan:
         plugins: the loaded plugins.
         options: the command's options.
         problems: the problems by split; empty if the data cannot be read.
-        task: the task's facts; empty if the data cannot be read.
+        task: the task's settings, as ``check_splits`` returns them; empty without data.
         warnings: sentences on settings and data.
         missing: what the run needs and this machine does not have.
     """
@@ -116,101 +116,105 @@ def describe_dry_run(options: Options, run_dir: Path | None) -> str:
     recipe, path = resolve_run(options, run_dir)
     plugins = load_plugins(options.plugin_files)
     with name_missing_plugins(path):
-        extended, changes = RunDirectory.compare_recipe(path, recipe, plugins)
-        check_names(extended, plugins)
+        warnings = list_replicate_warnings(recipe)
+        try:
+            recipe, note = resolve_chat_template(recipe, path, plugins)
+            warnings += filter(None, [note])
+        except GapftError as error:
+            warnings.append(f"model.chat_template: cannot be determined: {error}")
+        # the run's recipe also has the conditions and seeds that are already trained
+        recipe, changes = RunDirectory.compare_recipe(path, recipe, plugins)
+        check_names(recipe, plugins)
         experiments = load_experiments(recipe, plugins, map_keys_to_options(options))
-    warnings = list_replicate_warnings(recipe)
-    try:
-        recipe, note = resolve_chat_template(recipe, path, plugins)
-        warnings += filter(None, [note])
-    except GapftError as error:
-        warnings.append(f"model.chat_template: cannot be determined: {error}")
-    extended, _ = RunDirectory.compare_recipe(path, recipe, plugins)
-    plan = _Plan(extended, path, plugins, options, warnings=warnings)
-    _read_data(plan)
-    model_lines = _examine_model(plan)
-    plan.missing += list_missing_packages(recipe, plugins)
-    plan.missing += filter(None, [explain_refused_kernels(recipe, plugins)])
+    dry_run = _DryRun(recipe, path, plugins, options, warnings=warnings)
+    _read_data(dry_run)
+    model_lines = _examine_model(dry_run)
+    dry_run.missing += list_missing_packages(recipe, plugins)
+    dry_run.missing += filter(None, [explain_refused_kernels(recipe, plugins)])
     if changes:
-        plan.warnings.append(f"dependent results are recomputed: {'; '.join(changes)}")
+        dry_run.warnings.append(f"dependent results are recomputed: {'; '.join(changes)}")
     sections = {
         "resolved recipe": [format_recipe(recipe)],
-        "conditions": [*_describe_conditions(plan), *model_lines],
-        "steps": [*_describe_steps(plan, experiments)],
-        "warnings": plan.warnings,
-        "missing here": [*dict.fromkeys(plan.missing)] or [NOTHING_MISSING],
+        "conditions": [*_describe_conditions(dry_run), *model_lines],
+        "steps": [*_describe_steps(dry_run, experiments)],
+        "warnings": dry_run.warnings,
+        "missing here": [*dict.fromkeys(dry_run.missing)] or [NOTHING_MISSING],
     }
     return "\n\n".join(
         "\n".join([f"# {title}", *lines]).rstrip() for title, lines in sections.items() if lines
     )
 
 
-def _read_data(plan: _Plan) -> None:
+def _read_data(dry_run: _DryRun) -> None:
     """Read the data of all splits, or note why this is impossible."""
     from gapft_harness.lm_eval_bridge.benchmarks.splits import DataNotFound
-    from gapft_harness.lm_eval_bridge.discovery import NoSuchTaskError
+    from gapft_harness.lm_eval_bridge.discovery import TaskNotFound
 
-    paths = plan.options.include_paths or list_recorded_include_paths(plan.path)
+    paths = dry_run.options.include_paths or list_recorded_include_paths(dry_run.path)
     try:
-        splits, plan.task = check_splits(plan.recipe, plan.plugins, paths)
-    except NoSuchTaskError:
+        split_data, dry_run.task = check_splits(dry_run.recipe, dry_run.plugins, paths)
+    except TaskNotFound:
         raise
     except DataNotFound as error:
-        plan.missing.append(f"data: {error}; a dry run downloads nothing, but the run will try to")
+        dry_run.missing.append(
+            f"data: {error}; a dry run downloads nothing, but the run will try to"
+        )
         return
     except GapftError as error:
-        plan.missing.append(f"data: {error}")
+        dry_run.missing.append(f"data: {error}")
         return
-    plan.problems = {split: read.problems for split, read in splits.items()}
-    plan.warnings += [f"{split}: {w}" for split, read in splits.items() for w in read.warnings]
-    plan.warnings += list_reward_warnings(plan.recipe, plan.task, plan.plugins)
+    dry_run.problems = {split: data.problems for split, data in split_data.items()}
+    dry_run.warnings += [
+        f"{split}: {warning}" for split, data in split_data.items() for warning in data.warnings
+    ]
+    dry_run.warnings += list_reward_warnings(dry_run.recipe, dry_run.task, dry_run.plugins)
     try:
-        check_trainable(plan.recipe, plan.plugins, plan.problems["pool"], plan.task)
+        check_trainable(dry_run.recipe, dry_run.plugins, dry_run.problems["pool"], dry_run.task)
     except NotTrainable as error:
-        plan.missing.append(str(error))
+        dry_run.missing.append(str(error))
     except UserError:  # without a tokenizer on this machine, which is noted elsewhere
         pass
 
 
-def _examine_model(plan: _Plan) -> list[str]:
+def _examine_model(dry_run: _DryRun) -> list[str]:
     """Note what is wrong with the model; describe end tokens and memory of training."""
     from gapft_harness.training.devices import resolve_device
     from gapft_harness.training.model import build_meta_model, read_config
 
-    recipe = plan.recipe
+    recipe = dry_run.recipe
     arguments = resolve_model_args(recipe)
-    sampler = plan.plugins.get("sampler", recipe.model.backend)
+    sampler = dry_run.plugins.get("sampler", recipe.model.backend)
     try:
         if (check := sampler.require_traits(SamplerTraits).check) is not None:
             with sampler.wrap_errors():
                 check(build_sampler_settings(recipe))
     except GapftError as error:
-        plan.missing.append(f"model: {error}")
+        dry_run.missing.append(f"model: {error}")
         return []
     try:
         find_weights_folder(arguments)
     except (OSError, ValueError):
         revision = f" at revision {arguments['revision']}" if "revision" in arguments else ""
-        plan.missing.append(
+        dry_run.missing.append(
             f"model {arguments['pretrained']}{revision}: neither a folder nor in the hub's cache; "
             "the run would download it from the hub"
         )
         return []
     try:
-        ends = find_end_tokens(recipe, plan.plugins)
+        ends = find_end_tokens(recipe, dry_run.plugins)
         model = build_meta_model(arguments, recipe.training)
-        lines, warnings = describe_adapted_modules(recipe, plan.plugins, model)
-        plan.warnings += warnings
+        lines, warnings = describe_adapted_modules(recipe, dry_run.plugins, model)
+        dry_run.warnings += warnings
         if recipe.model.backend == "hf":
             device = resolve_device(recipe.model.args.get("device")).type
             dtype = arguments.get("dtype") or "auto"
             dtype = str(read_config(arguments).dtype if dtype == "auto" else dtype)
-            plan.warnings += filter(
+            dry_run.warnings += filter(
                 None, [describe_slow_dtype(device, dtype, "--model-args dtype=float32")]
             )
-        return [*_describe_end_tokens(ends), *lines, _describe_memory(plan, model)]
+        return [*_describe_end_tokens(ends), *lines, _describe_memory(dry_run, model)]
     except GapftError as error:
-        plan.missing.append(str(error))
+        dry_run.missing.append(str(error))
         return []
 
 
@@ -224,18 +228,18 @@ def _describe_end_tokens(ends: Mapping[str, Any]) -> Iterator[str]:
         yield f"end token: {text}" + (f" in {', '.join(names)}" if len(conditions) > 1 else "")
 
 
-def _describe_memory(plan: _Plan, model: Any) -> str:
+def _describe_memory(dry_run: _DryRun, model: Any) -> str:
     """Describe the memory of a training process; note a large model without a GPU."""
     from gapft_harness.training.devices import resolve_device
     from gapft_harness.training.memory import estimate_memory, measure_usable_memory
 
-    recipe = plan.recipe
+    recipe = dry_run.recipe
     settings = [recipe.resolve_training(name) for name in recipe.conditions]
     largest = max((estimate_memory(model, s) for s in settings), key=lambda e: e.total)
     device = resolve_device(recipe.model.args.get("device"))
-    is_local = recipe.executor.address is None and "device" not in recipe.model.args
-    if largest.weights > _LARGE_MODEL_BYTES and device.type == "cpu" and is_local:
-        plan.missing.append(
+    chooses_device_here = recipe.executor.address is None and "device" not in recipe.model.args
+    if largest.weights > _LARGE_MODEL_BYTES and device.type == "cpu" and chooses_device_here:
+        dry_run.missing.append(
             "GPU: torch finds none, so that this model would be trained on the CPU; to allow that, "
             "set model.args.device: cpu"
         )
@@ -243,20 +247,20 @@ def _describe_memory(plan: _Plan, model: Any) -> str:
     return f"memory: training holds {largest}; {usable:.3g} GB may be used on {device}"
 
 
-def _describe_conditions(plan: _Plan) -> Iterator[str]:
+def _describe_conditions(dry_run: _DryRun) -> Iterator[str]:
     """Describe each condition with n, N and J; equal descriptions share a line."""
-    recipe = plan.recipe
+    recipe = dry_run.recipe
     names_by_text: dict[str, list[str]] = {}
     own_settings = find_own_settings(recipe.model_dump(mode="json"))
     originals = recipe.map_replicates()
     for name, condition in recipe.conditions.items():
-        details = [condition.selector] * (condition.selector != name)
+        details = [] if condition.selector == name else [condition.selector]
         if name in originals:
             details.append(f"trains {originals[name]} again")
         details += [
             format_own_setting(*item, recipe.search.k) for item in own_settings[name].items()
         ]
-        selector = plan.plugins.get("selector", condition.selector)
+        selector = dry_run.plugins.get("selector", condition.selector)
         if selector.require_traits(SelectorTraits).budget == "own":
             details.append("a slot for each verified problem, as a reference")
         else:
@@ -267,36 +271,36 @@ def _describe_conditions(plan: _Plan) -> Iterator[str]:
         yield f"{', '.join(names)}: {text}"
 
 
-def _describe_steps(plan: _Plan, experiments: Sequence[Experiment]) -> Iterator[str]:
+def _describe_steps(dry_run: _DryRun, experiments: Sequence[Experiment]) -> Iterator[str]:
     """Describe the reused and the new work of each stage, with reasons."""
-    if not plan.problems:
+    if not dry_run.problems:
         yield "not known, because the data cannot be read"
         return
     view = View(
-        RunDirectory(plan.path, plan.recipe),
-        plan.plugins,
-        list_arms(plan.recipe),
-        plan.options.plugin_files,
+        RunDirectory(dry_run.path, dry_run.recipe),
+        dry_run.plugins,
+        list_arms(dry_run.recipe),
+        dry_run.options.plugin_files,
     )
-    sizes = [f"{split} {len(problems):,}" for split, problems in plan.problems.items()]
+    sizes = [f"{split} {len(problems):,}" for split, problems in dry_run.problems.items()]
     yield f"problems: {', '.join(sizes)}"
     try:
-        yield from _describe_searches(plan, view)
-        yield from _describe_arms(plan, view)
-        counts = {split: len(problems) for split, problems in plan.problems.items()}
+        yield from _describe_searches(dry_run, view)
+        yield from _describe_arms(dry_run, view)
+        counts = {split: len(problems) for split, problems in dry_run.problems.items()}
         for experiment in experiments:
-            yield from _describe_experiment(plan, experiment, counts, view)
+            yield from _describe_experiment(dry_run, experiment, counts, view)
     except GapftError as error:
         yield f"cannot be determined: {error}"
 
 
-def _describe_searches(plan: _Plan, view: View) -> Iterator[str]:
+def _describe_searches(dry_run: _DryRun, view: View) -> Iterator[str]:
     """Describe the search of each split, and add its output to the view."""
-    recipe = plan.recipe
-    planner = plan.build_planner()
-    builder = build_decoder(recipe, plan.task, {}, plan.path, plan.options.plugin_files)
+    recipe = dry_run.recipe
+    planner = dry_run.build_planner()
+    builder = build_decoder(recipe, dry_run.task, {}, dry_run.path, dry_run.options.plugin_files)
     for split in list_splits(recipe):
-        problems = plan.problems[split]
+        problems = dry_run.problems[split]
         step = build_search_step(builder, split, hash_problems(problems))
         view.add(planner([step]))
         subject = f"search {split}"
@@ -307,68 +311,73 @@ def _describe_searches(plan: _Plan, view: View) -> Iterator[str]:
         elif needs_model(step):
             yield f"{subject}: known once the model is loaded: its files are not on this machine"
         else:
-            text = count_stored_parts(step, problems, open_store(plan.path)).describe()
+            text = count_stored_parts(step, problems, open_store(dry_run.path)).describe()
             reason = planner.new[split]
             yield f"{subject}: {text}{f' ({reason})' if reason else ''}"
 
 
-def _describe_arms(plan: _Plan, view: View) -> Iterator[str]:
+def _describe_arms(dry_run: _DryRun, view: View) -> Iterator[str]:
     """Describe which adapters are trained and decoded; of equal keys one is counted."""
     arms = view.arms()
-    count = len(plan.problems["audit"])
-    trained: list[Arm] = []
+    count = len(dry_run.problems["audit"])
+    arms_with_adapter: list[Arm] = []
     try:
-        planner, steps = _plan_trainings(plan, view)
+        planner, steps = _plan_trainings(dry_run, view)
     except NotKnownYet:
         yield f"train: known after selection; at most {len(arms)} adapters"
     else:
         new = [step for step in steps if step.name in planner.new]
         work = sum(int(step.operational["steps"]) for step in new)
-        yield f"train: {_describe_plan(planner, f' ({work:,} steps)')}"
-        trained = [Arm(*step.operational["arm"]) for step in steps if step not in new]
+        yield f"train: {_describe_outputs(planner, f' ({work:,} steps)')}"
+        arms_with_adapter = [Arm(*step.operational["arm"]) for step in steps if step not in new]
     most = f"at most {len(arms)} x {count:,} = {len(arms) * count:,} responses"
-    if not trained:
+    if not arms_with_adapter:
         yield f"audit: known after training; {most}"
         return
-    planner = plan.build_planner()
-    planner(list_audit_steps(view.with_arms(trained)))
-    untrained = len(steps) - len(trained)
-    yield f"audit: {_describe_plan(planner)}{f', {untrained} not trained yet' * bool(untrained)}"
+    planner = dry_run.build_planner()
+    planner(list_audit_steps(view.with_arms(arms_with_adapter)))
+    missing_count = len(steps) - len(arms_with_adapter)
+    rest = f", {missing_count} not trained yet" if missing_count else ""
+    yield f"audit: {_describe_outputs(planner)}{rest}"
 
 
-def _plan_trainings(plan: _Plan, view: View) -> tuple[Planner, list[Step]]:
+def _plan_trainings(dry_run: _DryRun, view: View) -> tuple[Planner, list[Step]]:
     """Plan the trainings of a view's arms; of steps with equal keys the first is returned.
 
     Raises:
         NotKnownYet: states or selections are not made yet.
     """
-    if not plan.has_run:
+    if not dry_run.has_run:
         raise NotKnownYet("the run does not exist yet")
-    planner = plan.build_planner()
+    planner = dry_run.build_planner()
     make_states(view, planner)
     make_selections(view, planner)
+    # reversed twice: of equal keys the first step is kept, in order
     steps = {step.key: step for step in reversed(list_training_steps(view))}
-    planner = plan.build_planner()
+    planner = dry_run.build_planner()
     view.add(planner(steps.values()))
     return planner, [*reversed(steps.values())]
 
 
 def _describe_experiment(
-    plan: _Plan, experiment: Experiment, counts: Mapping[str, int], view: View
+    dry_run: _DryRun, experiment: Experiment, counts: Mapping[str, int], view: View
 ) -> Iterator[str]:
     """Describe the steps of an experiment that are known, or else its cost."""
-    planner = plan.build_planner()
-    if plan.has_run:
+    planner = dry_run.build_planner()
+    if dry_run.has_run:
         with suppress(NotKnownYet):
             follow_experiment(view, planner, experiment)
-    if known := _describe_plan(planner):
+    if known := _describe_outputs(planner):
         yield f"{experiment.name}: {known}"
-    elif costs := experiment.cost(plan.recipe, {**counts, "adapters": len(view.arms())}):
+    elif costs := experiment.cost(dry_run.recipe, {**counts, "adapters": len(view.arms())}):
         yield f"{experiment.name}: {'; '.join(costs)}"
 
 
-def _describe_plan(planner: Planner, work: str = "") -> str:
-    """Describe how many outputs are in the run, in the store, or new; ``work`` is that of these."""
+def _describe_outputs(planner: Planner, work: str = "") -> str:
+    """Describe how many outputs are in the run, in the store, or new.
+
+    ``work`` describes the new ones.
+    """
     reasons = "; ".join(filter(None, dict.fromkeys(planner.new.values())))
     parts = [
         f"{len(planner.in_run)} in the run" if planner.in_run else "",

@@ -24,8 +24,10 @@ from gapft_harness.recipe.reading import parse_yaml
 _CHUNK = 4096
 #: Names of document fields that usually contain the gold answer.
 _GOLD_FIELDS = ("gold", "answer", "solution", "label")
-#: Other places of the gold answer; of a field, ``doc.FIELD``.
-_TARGET, _LETTER_OF_TARGET, _DOCUMENT = "target", "the letter in target", "doc"
+#: Sources of the gold answer, as shown in messages; that of a document's field is ``doc.FIELD``.
+_TARGET = "target"
+_LETTER_OF_TARGET = "the letter in target"
+_DOCUMENT = "doc"
 _LETTER = re.compile(r"\s*\(?([A-Z])[.)]?\s*")
 
 
@@ -36,14 +38,14 @@ class JudgedLog(Log):
     Attributes:
         verifier: the verifier.
         filter: the filter whose rows were judged; None: the rows have none.
-        verdicts: whether each response passed, in the log's order.
+        passed: 1 for each response that passed, else 0, in the log's order.
         reasons: the reason of each verdict.
         unjudged: the number of verdicts that are ``error`` or ``timeout``; these are not passed.
     """
 
     verifier: str = ""
     filter: str | None = None
-    verdicts: Sequence[int] = ()
+    passed: Sequence[int] = ()
     reasons: Sequence[str] = field(default=(), repr=False)
     unjudged: int = 0
 
@@ -51,7 +53,7 @@ class JudgedLog(Log):
         """Yield the judged responses."""
         score = name_score(self.verifier, self.filter or "none")
         samples = _select_samples(Log.read_samples(self), self.filter)
-        for sample, passed, reason in zip(samples, self.verdicts, self.reasons, strict=True):
+        for sample, passed, reason in zip(samples, self.passed, self.reasons, strict=True):
             yield sample._replace(scores={score: passed}, reason=reason)
 
 
@@ -73,11 +75,13 @@ def parse_rule(text: str) -> Rule:
     return Rule(name, params)
 
 
-def judge_evaluations(runs: Sequence[Evaluation], options: CompareOptions) -> list[Evaluation]:
+def judge_evaluations(
+    evaluations: Sequence[Evaluation], options: CompareOptions
+) -> list[Evaluation]:
     """Judge all responses of evaluations by the verifier that the user chose.
 
     Args:
-        runs: the evaluations.
+        evaluations: the evaluations.
         options: ``verifier``; ``gold``: the document's field with the gold answer, ``doc`` or
             ``target``, or None for the first that the verifier accepts among lm_eval's target, the
             letter in it, the fields gold, answer, solution and label, and the complete document;
@@ -92,15 +96,18 @@ def judge_evaluations(runs: Sequence[Evaluation], options: CompareOptions) -> li
     plugins = load_plugins(options.plugin_files)
     with plugins.create_verifier(rule.name, rule.params) as judge:
         return [
-            Evaluation(tuple(_judge_log(log, judge, rule, options) for log in run.logs))
-            for run in runs
+            Evaluation(tuple(_judge_log(log, judge, rule, options) for log in evaluation.logs))
+            for evaluation in evaluations
         ]
 
 
 def _judge_log(log: Log, judge: Judge, rule: Rule, options: CompareOptions) -> JudgedLog:
+    """Judge all responses of a log under one filter; its verdicts are the only score left."""
+    # Choose the filter, and the source of the gold answer from the first response.
     first = find_first(log, options.filter)
     filter_name = options.filter or next(iter(list_filters(first)), None)
     gold_source = _find_gold_source(log, first, options.gold, judge, rule)
+    # Judge in chunks.
     passed = array("b")
     reasons = list[str]()
     unjudged = 0
@@ -112,6 +119,7 @@ def _judge_log(log: Log, judge: Judge, rule: Rule, options: CompareOptions) -> J
             passed.append(verdict.passed)
             reasons.append(sys.intern(verdict.reason))
             unjudged += verdict.status in ("error", "timeout")
+    # Replace the log's own results by the new score.
     own_fields = {item.name: getattr(log, item.name) for item in fields(Log)}
     facts: Mapping[str, Any] = {
         **{key: value for key, value in log.facts.items() if key not in ("results", "groups")},
@@ -121,13 +129,14 @@ def _judge_log(log: Log, judge: Judge, rule: Rule, options: CompareOptions) -> J
         **{**own_fields, "facts": facts},
         verifier=rule.name,
         filter=filter_name,
-        verdicts=passed,
+        passed=passed,
         reasons=reasons,
         unjudged=unjudged,
     )
 
 
 def _select_samples(samples: Iterator[Sample], filter: str | None) -> Iterator[Sample]:
+    """Yield the samples under a filter; one without scores belongs to every filter."""
     return (
         sample
         for sample in samples
@@ -146,12 +155,12 @@ def _read_text(sample: Sample, log: Log) -> str:
 
 
 def _find_gold_source(log: Log, first: Sample, name: str | None, judge: Judge, rule: Rule) -> str:
-    """Find where a log has its gold answers: the user's place, or the first that fits.
+    """Find where a log has its gold answers: the user's source, or the first that fits.
 
     Raises:
-        UserError: the verifier accepts none of the places.
+        UserError: the verifier accepts none of the sources.
     """
-    _read_text(first, log)
+    _read_text(first, log)  # raises if the log has no texts to judge
     sources = [_TARGET, _LETTER_OF_TARGET] if first.gold is not None else []
     sources += [f"doc.{field}" for field in _GOLD_FIELDS if first.problem.get(field)]
     sources.append(_DOCUMENT)

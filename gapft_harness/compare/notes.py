@@ -40,7 +40,7 @@ def list_warnings(comparison: Comparison) -> Iterator[str]:
             )
         judged = [log for log in outcomes.logs if isinstance(log, JudgedLog)]
         if count := sum(log.unjudged for log in judged):
-            total = sum(len(log.verdicts) for log in judged)
+            total = sum(len(log.passed) for log in judged)
             yield (
                 f"{name}: {count:,} of {total:,} responses could not be judged by "
                 f"{judged[0].verifier} (error or timeout) and count as wrong"

@@ -22,8 +22,8 @@ class TurnEnd:
     """The text that a chat template appends to an assistant's answer.
 
     Attributes:
-        token: the id of the first token of the text that is special or was added to the
-            vocabulary; None if there is none.
+        token: the id of the first token of the text that is special, or was added to the
+            vocabulary and is not white space; None if there is none.
         text: the text; None if the template omits the answer.
     """
 
@@ -32,7 +32,7 @@ class TurnEnd:
 
 
 def find_turn_end(tokenizer: Any, template_args: Mapping[str, Any] | None = None) -> TurnEnd:
-    """Render an assistant's turn and find the token that ends it.
+    """Render an assistant's turn, and find the text after the answer and the token in it.
 
     Args:
         tokenizer: a tokenizer with a chat template.
@@ -64,8 +64,8 @@ def find_turn_end(tokenizer: Any, template_args: Mapping[str, Any] | None = None
 
 def find_end_token(
     tokenizer: Any,
-    own_ends: Sequence[int],
-    chat_template: bool,
+    generation_end_ids: Sequence[int],
+    uses_chat_template: bool,
     template_args: Mapping[str, Any] | None = None,
 ) -> int:
     """Find the id of the token that ends a response.
@@ -77,8 +77,8 @@ def find_end_token(
 
     Args:
         tokenizer: the model's tokenizer.
-        own_ends: the end ids of the model's generation_config.
-        chat_template: whether prompts are rendered through the template.
+        generation_end_ids: the end ids of the model's generation_config.
+        uses_chat_template: whether prompts are rendered through the template.
         template_args: additional arguments of the template.
 
     Raises:
@@ -86,7 +86,7 @@ def find_end_token(
             token, or the template fails to render.
     """
     alternative = "or train without an end: training.supervise_eos: false"
-    if chat_template and tokenizer.chat_template is not None:
+    if uses_chat_template and tokenizer.chat_template is not None:
         end = find_turn_end(tokenizer, template_args)
         if end.token is not None:
             return end.token
@@ -103,15 +103,15 @@ def find_end_token(
                 f"{alternative}"
             )
     eos = tokenizer.eos_token_id
-    if eos is not None and (eos in own_ends or not own_ends):
+    if eos is not None and (eos in generation_end_ids or not generation_end_ids):
         return int(eos)
-    if not own_ends:
+    if not generation_end_ids:
         raise UserError(
             f"model {tokenizer.name_or_path}: no end-of-sequence token to train on: neither the "
             "tokenizer (eos_token) nor the generation_config (eos_token_id) names one; add it, "
             f"{alternative}"
         )
-    return int(own_ends[0])
+    return int(generation_end_ids[0])
 
 
 def check_vocabulary(tokenizer: Any, size: int, used: Sequence[int] = ()) -> None:
@@ -128,13 +128,13 @@ def check_vocabulary(tokenizer: Any, size: int, used: Sequence[int] = ()) -> Non
     Raises:
         UserError: an id is ``size`` or more.
     """
-    unused = {id for id, token in tokenizer.added_tokens_decoder.items() if token.special}
-    ids = [id for id in tokenizer.get_vocab().values() if id not in unused]
-    largest = max([*ids, *used, *filter(None, (tokenizer.bos_token_id, tokenizer.eos_token_id))])
-    if largest >= size:
+    special_ids = {id for id, token in tokenizer.added_tokens_decoder.items() if token.special}
+    ids = [id for id in tokenizer.get_vocab().values() if id not in special_ids]
+    largest_id = max([*ids, *used, *filter(None, (tokenizer.bos_token_id, tokenizer.eos_token_id))])
+    if largest_id >= size:
         raise UserError(
             f"model.args: the tokenizer {tokenizer.name_or_path!r} has the token "
-            f"{tokenizer.convert_ids_to_tokens(largest)!r} with id {largest}, but the model's "
-            f"vocabulary has {size} entries (vocab_size); expected ids below {size}. Give the "
-            "model's own tokenizer (model.args.tokenizer)"
+            f"{tokenizer.convert_ids_to_tokens(largest_id)!r} with id {largest_id}, but the "
+            f"model's vocabulary has {size} entries (vocab_size); expected ids below {size}. Give "
+            "the model's own tokenizer (model.args.tokenizer)"
         )

@@ -59,12 +59,18 @@ def find_hub_commit(arguments: Mapping[str, Any]) -> str | None:
 
 
 def weights_hash(folder: Path) -> str:
-    """Compute the SHA-256 over the names and SHA-256 hashes of a folder's weight files, by name.
+    """Hash a folder's weight files; see ``combine_hashes``.
 
     Args:
         folder: the folder of a model or an adapter.
     """
+    files = {file for pattern in WEIGHTS for file in folder.glob(pattern)}
+    return combine_hashes({file.name: hash_file(file) for file in files})
+
+
+def combine_hashes(hashes: Mapping[str, str]) -> str:
+    """Compute the SHA-256 over the names and SHA-256 hashes of weight files, by name."""
     digest = hashlib.sha256()
-    for file in sorted({file for pattern in WEIGHTS for file in folder.glob(pattern)}):
-        digest.update(f"{file.name} {hash_file(file)}\n".encode())
+    for name, file_hash in sorted(hashes.items()):
+        digest.update(f"{name} {file_hash}\n".encode())
     return digest.hexdigest()

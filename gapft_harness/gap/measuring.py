@@ -156,8 +156,8 @@ def measure_search(
     if (repeats := int(task_config.get("repeats") or 1)) > 1:
         used = f"{k} samples were drawn (--k)"
         notes.append(f"The task's own repeats ({repeats}) are not used: {used}.")
-    if stock is not None and stock.voting:
-        names = ", ".join(stock.voting)
+    if stock is not None and stock.multi_response_filters:
+        names = ", ".join(stock.multi_response_filters)
         notes.append(f"Filters that need several responses are left out: {names}.")
     decisive = metric if stock is None else stock.metric
     return MeasuredSearch(
@@ -231,7 +231,7 @@ def _judge_problems(
         return
     flat = [(problem.gold, judged) for problem, responses in problems for judged in responses]
     texts = [judged.response.text for _, judged in flat]
-    outcomes = iter(stock.outcomes([gold for gold, _ in flat], texts, filter))
+    outcomes = iter(stock.judge_with_filter([gold for gold, _ in flat], texts, filter))
     decision = _DECISION if stock.pass_at is not None else stock.metric
     extracts = stock.can_extract(filter)
     for _, responses in problems:
@@ -255,7 +255,7 @@ def _judge_problems(
 
 def _format_target(stock: StockTask | None, problem: Problem) -> str:
     if stock is not None:
-        return stock.target(problem.gold)
+        return stock.format_target(problem.gold)
     return problem.gold if isinstance(problem.gold, str) else canonical_json(problem.gold)
 
 

@@ -35,8 +35,8 @@ class TaskInfo:
     description: str
 
 
-class NoSuchTaskError(UserError):
-    """The task's name is unknown: a mistake of the user, not missing data."""
+class TaskNotFound(UserError):
+    """No such task or folder of tasks: a mistake of the user, not missing data."""
 
 
 def load_task(
@@ -45,64 +45,70 @@ def load_task(
     """Find a task and open it for the stages.
 
     Args:
-        name: the task's name.
+        name: the task's name, or the path of its YAML file.
         include_paths: folders with task YAML.
         chat: how prompts become chats; None: prompts are plain text.
 
     Raises:
-        UserError: as in ``open_task``.
+        UserError: as in ``load_lm_eval_task``.
     """
     from gapft_harness.lm_eval_bridge.loaded_task import LoadedTask
 
-    return LoadedTask(*open_task(name, include_paths), chat)
+    return LoadedTask(*load_lm_eval_task(name, include_paths), chat)
 
 
-def open_task(name: str, include_paths: Sequence[Path] = ()) -> tuple[Any, Path | None]:
+def load_lm_eval_task(name: str, include_paths: Sequence[Path] = ()) -> tuple[Any, Path | None]:
     """Find a task and have lm-eval open it.
 
     Searches the bundled tasks, those of installed packages and ``include_paths`` first (takes
     milliseconds), and only then lm-eval's own tasks (takes seconds).
 
     Args:
-        name: the task's name.
+        name: the task's name, or the path of its YAML file.
         include_paths: folders with task YAML.
 
     Returns:
-        lm-eval's task, and the folder of ``include_paths`` that it was found in, if any.
+        lm-eval's task, and the task folder (bundled, installed or in ``include_paths``) that
+        contains its YAML; None for lm-eval's own tasks.
 
     Raises:
-        NoSuchTaskError: the name is unknown, or is the name of a group or a tag.
+        TaskNotFound: the name is unknown, or is the name of a group or a tag, or a folder of
+            ``include_paths`` does not exist.
         UserError: the YAML is malformed, or the data are missing or malformed.
     """
     for path in include_paths:
         if not Path(path).is_dir():
-            raise NoSuchTaskError(f"--include-path {path}: folder not found")
+            raise TaskNotFound(f"--include-path {path}: folder not found")
     paths = [*find_task_paths(), *(Path(path).resolve() for path in include_paths)]
-    manager = _find_manager(name, paths)
+    manager = _build_task_manager(name, paths)
     if name in manager.all_tasks and name not in manager.all_subtasks:
-        raise NoSuchTaskError(
+        raise TaskNotFound(
             f"{name!r} is a group or a tag; expected one of its tasks: "
             f"{_list_members(manager, name)}"
         )
     return _build_task(manager, name, paths)
 
 
-def _find_manager(name: str, paths: Sequence[Path]) -> TaskManager:
+def _build_task_manager(name: str, paths: Sequence[Path]) -> TaskManager:
     """Return a ``TaskManager`` that has the task; without lm-eval's own tasks if possible."""
     from lm_eval.tasks import TaskManager
 
     install_code_eval()
     manager = TaskManager(include_defaults=False, include_path=list(paths))
     if not _has_task(manager, name):
-        ours = manager.all_tasks
+        indexed_names = manager.all_tasks
         manager = _index_stock_tasks()
         if not _has_task(manager, name):
-            unreadable = "; ".join(line for path in paths for line in _find_unreadable(path))
+            unreadable = "; ".join(line for path in paths for line in _list_unreadable_files(path))
             note = f"; unreadable files: {unreadable}" if unreadable else ""
             near = difflib.get_close_matches(name, manager.all_tasks, n=1, cutoff=0.6)
-            hint = f"did you mean lm-eval's {near[0]!r}? " if near and near[0] not in ours else ""
-            hint += f"{did_you_mean(name, ours)} (and lm-eval's own tasks)"
-            raise NoSuchTaskError(f"unknown task {name!r}; {hint}{note}")
+            hint = (
+                f"did you mean lm-eval's {near[0]!r}? "
+                if near and near[0] not in indexed_names
+                else ""
+            )
+            hint += f"{did_you_mean(name, indexed_names)} (and lm-eval's own tasks)"
+            raise TaskNotFound(f"unknown task {name!r}; {hint}{note}")
     return manager
 
 
@@ -152,7 +158,7 @@ def _list_members(manager: TaskManager, group: str) -> str:
     return ", ".join(str(member) for member in members)
 
 
-def _find_unreadable(folder: Path) -> list[str]:
+def _list_unreadable_files(folder: Path) -> list[str]:
     """List task files that lm-eval skips silently, each with the reason."""
     from lm_eval.tasks._yaml_loader import load_yaml
 

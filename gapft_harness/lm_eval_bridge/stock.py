@@ -21,7 +21,7 @@ from gapft_harness.core.identities import content_hash
 from gapft_harness.core.records import Verdict
 from gapft_harness.core.thoughts import remove_thoughts
 from gapft_harness.lm_eval_bridge.code_eval import is_sandboxed_metric, uses_only_sandbox
-from gapft_harness.lm_eval_bridge.discovery import open_task
+from gapft_harness.lm_eval_bridge.discovery import load_lm_eval_task
 from gapft_harness.lm_eval_bridge.loaded_task import resolve_task_config
 from gapft_harness.lm_eval_bridge.task_file.code_files import find_code_files
 
@@ -29,8 +29,10 @@ from gapft_harness.lm_eval_bridge.task_file.code_files import find_code_files
 _NO_FILTER = "none"
 #: The result of lm-eval's regex filters without a match.
 _NOT_FOUND = "[invalid]"
-#: Number of a record's texts on which ``describe_grading`` tries a metric; maximum length of one.
-_MAX_TRIED, _MAX_CHARACTERS = 16, 200
+#: Number of a record's texts on which ``describe_grading`` tries a metric.
+_MAX_TRIED = 16
+#: Maximum length of such a text.
+_MAX_CHARACTERS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ class StockTask:
 
     Attributes:
         filters: the filters that can judge a single response, in the task's order.
-        voting: the filters that need several responses.
+        multi_response_filters: the filters that need several responses.
 
     Raises:
         UserError: unknown task, metric or filter; a group; a task that does not generate text or
@@ -80,12 +82,13 @@ class StockTask:
         self._task = _load_task(name, include_path)
         self.filters = _find_single_filters(self._task)
         self.metric, self.filter = _choose_metric_and_filter(self._task, metric, self.filters)
-        self.voting = tuple(e.name for e in self._task._filters if e.name not in self.filters)
+        names = [ensemble.name for ensemble in self._task._filters]
+        self.multi_response_filters = tuple(name for name in names if name not in self.filters)
         self.pass_at = pass_at
         self._roots = [Path(include_path).resolve()] if include_path else []
 
-    def fingerprint(self) -> str:
-        """A hash of the task's YAML and Python files, equal wherever they are; not of its data."""
+    def compute_fingerprint(self) -> str:
+        """Hash the task's YAML and Python files, wherever they are; its data are not included."""
         config = resolve_task_config(self._task)
         code = find_code_files(self._task, self._roots)
         hashes = {name: sha256(file) for name, file in code.items()}
@@ -101,13 +104,13 @@ class StockTask:
             f" (the task's others: {others})" if others else ""
         )
 
-    def verdicts(
+    def judge(
         self, documents: Sequence[Mapping[str, Any]], responses: Sequence[str]
     ) -> list[Verdict]:
-        """Judge each response; see ``outcomes`` for the arguments."""
-        return [outcome.verdict for outcome in self.outcomes(documents, responses)]
+        """Judge each response; see ``judge_with_filter`` for the arguments."""
+        return [outcome.verdict for outcome in self.judge_with_filter(documents, responses)]
 
-    def outcomes(
+    def judge_with_filter(
         self,
         documents: Sequence[Mapping[str, Any]],
         responses: Sequence[str],
@@ -125,7 +128,7 @@ class StockTask:
             filter: one of ``filters``; None: the chosen one.
         """
         chosen = filter or self.filter
-        ensemble = next(e for e in self._task._filters if e.name == chosen)
+        ensemble = self._find_filter(chosen)
         instances = [
             self._build_instance(doc, text) for doc, text in zip(documents, responses, strict=True)
         ]
@@ -139,12 +142,12 @@ class StockTask:
                 return [TaskOutcome(Verdict("error", reason), None, {})]
             # One response may be the cause: filter each alone, so only that verdict is an error.
             pairs = zip(documents, responses, strict=True)
-            return [self.outcomes([doc], [text], chosen)[0] for doc, text in pairs]
+            return [self.judge_with_filter([doc], [text], chosen)[0] for doc, text in pairs]
         return [self._judge_instance(instance, chosen) for instance in instances]
 
     def has_answer(self, document: Mapping[str, Any], response: str) -> bool:
         """Return whether the filter finds an answer in a response (not "[invalid]" or empty)."""
-        ensemble = next(e for e in self._task._filters if e.name == self.filter)
+        ensemble = self._find_filter(self.filter)
         instance = self._build_instance(document, response)
         try:
             ensemble.apply([instance])
@@ -169,6 +172,9 @@ class StockTask:
         has_answer = any(text not in ("", _NOT_FOUND) for text in stripped)
         return "\n".join(stripped) if has_answer else None
 
+    def _find_filter(self, name: str) -> Any:
+        return next(ensemble for ensemble in self._task._filters if ensemble.name == name)
+
     def _build_instance(self, document: Mapping[str, Any], response: str) -> Instance:
         return Instance(
             request_type="generate_until",
@@ -180,7 +186,7 @@ class StockTask:
             resps=[remove_thoughts(response)],
         )
 
-    def target(self, document: Mapping[str, Any]) -> str:
+    def format_target(self, document: Mapping[str, Any]) -> str:
         """Return a document's answer as lm_eval logs it."""
         return str(self._task.doc_to_target(dict(document)))
 
@@ -192,14 +198,14 @@ class StockTask:
         between 0 and 1. Returns "" if no such value is found.
         """
         try:
-            text = self.target(document)
+            text = self.format_target(document)
         except Exception:  # reported later for a response, with the record's place
             return ""
         longer_texts = [
             f"{part} and more" for part in (text, *_collect_texts(document)[:_MAX_TRIED])
         ]
         for response in (text, text[: len(text) // 2], *longer_texts):
-            (outcome,) = self.outcomes([document], [response])
+            (outcome,) = self.judge_with_filter([document], [response])
             if self.metric in outcome.metrics and outcome.verdict.status == "error":
                 return (
                     f"{outcome.verdict.reason} for the response {response!r:.60}; expected 0 or 1; "
@@ -251,7 +257,7 @@ def _collect_texts(value: Any) -> list[str]:
 
 def _load_task(name: str, include_path: str | None) -> Any:
     """Load one generation task by name, with its data."""
-    task, _ = open_task(name, [Path(include_path)] if include_path else [])
+    task, _ = load_lm_eval_task(name, [Path(include_path)] if include_path else [])
     if task.OUTPUT_TYPE != "generate_until":
         raise UserError(
             f"task {name!r}: output_type is {task.OUTPUT_TYPE}; expected generate_until, since "
@@ -268,7 +274,11 @@ def _load_task(name: str, include_path: str | None) -> Any:
 def _find_single_filters(task: Any) -> tuple[str, ...]:
     """List the filters that can judge a single response, in their order."""
     steps = _list_filter_steps(task)
-    return tuple(e.name for e in task._filters if not any(map(_is_voting, steps.get(e.name, ()))))
+    return tuple(
+        e.name
+        for e in task._filters
+        if not any(map(_needs_several_responses, steps.get(e.name, ())))
+    )
 
 
 def _list_filter_steps(task: Any) -> dict[str, list[Mapping[str, Any]]]:
@@ -280,7 +290,7 @@ def _list_filter_steps(task: Any) -> dict[str, list[Mapping[str, Any]]]:
     }
 
 
-def _is_voting(step: Mapping[str, Any]) -> bool:
+def _needs_several_responses(step: Mapping[str, Any]) -> bool:
     return step["function"] == "majority_vote" or int(step.get("k", 1)) > 1
 
 
@@ -296,10 +306,12 @@ def _list_metric_names(entry: Mapping[str, Any]) -> list[str]:
 def _choose_metric_and_filter(
     task: Any, metric: str | None, single_filters: Sequence[str]
 ) -> tuple[str, str]:
+    """Choose the metric and filter that decide a verdict; see ``StockTask`` for ``metric``."""
     filters = [ensemble.name for ensemble in task._filters]
     metric_name, _, filter_name = (metric or "").partition(",")
     entries = [entry for entry in task.config.metric_list or [] if "metric" in entry]
     metric_names = [name for entry in entries for name in _list_metric_names(entry)]
+    # The metric
     if not metric_name:
         if not metric_names:
             raise UserError(f"task {task.config.task!r}: no metric_list; give the metric's name")
@@ -309,6 +321,7 @@ def _choose_metric_and_filter(
         if metric_name in filters:
             hint = f"it is a filter: write {f'{metric_names[0]},{metric_name}'!r}"
         raise UserError(f"task {task.config.task!r}: unknown metric {metric_name!r}; {hint}")
+    # The filter
     filter_name = filter_name or filters[0]
     if filter_name not in filters:
         raise UserError(

@@ -122,7 +122,7 @@ class Recipe(RecipeSection):
         default_factory=dict,
         description="figures that a paper prints for this run, by its tables; the search is "
         "compared with them before anything is trained: see "
-        "[its section](paper.md#printed-figures)",
+        "[its section](paper.md#printed-numbers)",
     )
     notes: tuple[str, ...] = Field((), description="remarks shown in the report")
 

@@ -105,7 +105,7 @@ class RunFile:
     """A file or folder of a run directory, parsed from its path.
 
     Attributes:
-        kind: ``problems``, ``responses``, ``states``, ``selections``, ``adapters`` or
+        kind: ``problems``, ``responses``, ``states``, ``selections``, ``budgets``, ``adapters`` or
             ``decisions``; for an experiment's file of an arm, its folder.
         split: the split of problems, responses or states; else empty.
         window: first sample number and number of samples, for states of some samples.

@@ -100,7 +100,7 @@ class StudyRecipe(RecipeSection):
     paper: Mapping[str, Mapping[str, float]] = Field(
         default_factory=dict,
         description="means over cells that a paper prints, by its tables; see "
-        "[its section](paper.md#printed-figures)",
+        "[its section](paper.md#printed-numbers)",
     )
     notes: tuple[VisibleText, ...] = Field((), description="remarks shown in the report")
 

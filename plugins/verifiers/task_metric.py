@@ -50,7 +50,7 @@ class TaskMetric:
             if (fault := _find_gold_fault(gold))
         }
         rest = [i for i in range(len(golds)) if i not in verdicts]
-        scored = self._task.verdicts([golds[i] for i in rest], [responses[i] for i in rest])
+        scored = self._task.judge([golds[i] for i in rest], [responses[i] for i in rest])
         verdicts.update(zip(rest, scored, strict=True))
         return [verdicts[i] for i in range(len(golds))]
 
@@ -67,7 +67,10 @@ class TaskMetric:
 
     def describe(self) -> dict[str, str]:
         """Return the deciding metric and filter, and a hash of the task and its code."""
-        return {"judge": self._task.judge_description, "task_sha256": self._task.fingerprint()}
+        return {
+            "judge": self._task.judge_description,
+            "task_sha256": self._task.compute_fingerprint(),
+        }
 
 
 @hookimpl

@@ -21,7 +21,7 @@ from gapft_harness.hooks.registration import Registration, SelectorTraits
 from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.sections import Training
-from gapft_harness.stages.selection.choosing import build_example, fill_slots, group_by_state
+from gapft_harness.stages.selection.choosing import build_example, build_pool, fill_slots
 from gapft_harness.training.plan import budget
 
 #: The number of samples of each problem.
@@ -78,7 +78,7 @@ class SearchedPool:
 
     def in_order(self, order: Sequence[int]) -> Pool:
         """Return the pool with its problems in another order."""
-        return group_by_state([self.evidence[place] for place in order])
+        return build_pool([self.evidence[place] for place in order])
 
 
 def build_searched_pool(outcomes: Sequence[Outcome]) -> SearchedPool:

@@ -18,7 +18,7 @@ from gapft_harness.plugins.selectors.exchange import (
     count_supervised_tokens,
 )
 from gapft_harness.plugins.selectors.strata import divide_counts, match_counts
-from gapft_harness.stages.selection.choosing import group_by_state
+from gapft_harness.stages.selection.choosing import build_pool
 from tests.kit.searched_pool import choose
 from tests.pools import build_evidence
 
@@ -78,19 +78,17 @@ def test_nearest_response_shares_longest_prefix() -> None:
     problem = build_searched(
         "S0", [1, 2, 3, 4], {2: [9], 4: [1, 2, 9], 5: [1, 2, 8], 7: [2, 2, 3, 4]}
     )
-    pool = group_by_state([problem])
+    pool = build_pool([problem])
     (example,) = match_strata(pool, 1, 13, states="S", responses="nearest", tokens=None)
     assert example.response is not None
     assert example.response.index == 4  # the first of two with the same shared prefix
-    unknown = group_by_state([build_evidence("S0", "S")])
+    unknown = build_pool([build_evidence("S0", "S")])
     with pytest.raises(UserError, match="S0"):
         match_strata(unknown, 1, 13, states="S", responses="nearest")
 
 
 def test_drawn_responses_keep_gapft_problems() -> None:
-    pool = group_by_state(
-        [build_searched(f"S{i}", [1], {0: [1], 3: [2], 6: [3]}) for i in range(30)]
-    )
+    pool = build_pool([build_searched(f"S{i}", [1], {0: [1], 3: [2], 6: [3]}) for i in range(30)])
     selection = match_strata(pool, 20, 13, states="S", responses="drawn")
     assert {e.response.index for e in selection if e.response} == {0, 3, 6}, "each of one token"
     gapft = choose(pool, "gapft", 20)
@@ -107,7 +105,7 @@ def test_drawn_responses_keep_gapft_problems() -> None:
 def test_exchanges_responses_before_problems(
     lengths: list[list[int]], seed: int, responses: str, spare: bool
 ) -> None:
-    pool = group_by_state(
+    pool = build_pool(
         [
             build_searched(f"S{i}", [1] * 60, {index: [1] * (tokens - 1) + [index + 2]
                                          for index, tokens in enumerate(problem_lengths)})
@@ -137,7 +135,7 @@ def test_exchanges_problems_when_responses_do_not_suffice() -> None:
         ways = {0: [1] * tokens, 1: [2] * (tokens + 1)}
         return replace(build_searched(name, [1], ways), state="G")
 
-    pool = group_by_state(
+    pool = build_pool(
         [
             *(solved(f"G{i:02}", 10 if i % 4 else 90) for i in range(40)),
             *(build_evidence(f"S{i}", "S", 50) for i in range(10)),

@@ -24,7 +24,7 @@ def test_metric_that_is_not_0_or_1_is_error(
     stock = StockTask(params["task"], None, params["include_path"], 0.5)
     result = {"exact_match": float("nan")}
     monkeypatch.setattr(stock._task, "process_results", lambda document, results: result)
-    (verdict,) = stock.verdicts([DOCUMENT], ["5"])
+    (verdict,) = stock.judge([DOCUMENT], ["5"])
     assert (verdict.status, "nan" in verdict.reason) == ("error", True)
 
 

@@ -18,8 +18,11 @@ from collections.abc import Iterable, Sequence
 
 from gapft_harness.sandbox.confinement.syscalls import check_result, find_machine, libc
 
+#: BPF instructions
 _LOAD, _JUMP, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x05, 0x15, 0x35, 0x45, 0x06
+#: Results of the filter (SECCOMP_RET_*)
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+#: Offsets in ``struct seccomp_data``
 _NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16
 
 _SUCCESS = 0  # a refused call with this error number returns success
@@ -29,7 +32,7 @@ _CLONE_THREAD = 0x00010000
 _CLONE_FORBIDDEN = 0x7E020080 | 0x00008000 | 0x00002000 | 0x00800000
 _O_TRUNC = 0x200
 #: ``O_TMPFILE`` without ``O_DIRECTORY``. Such a file is visible only in the count of inodes.
-_UNNAMED = 0x400000
+_TMPFILE = 0x400000
 _STOPS = (signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 
 #: DUPFD, GETFD, SETFD, GETFL, SETFL, DUPFD_CLOEXEC, GETPIPE_SZ, GET_SEALS. Not SETOWN and SETSIG
@@ -51,9 +54,9 @@ _READ_FLAGS = 1 | 2 | 4 | 16
 #: COLLAPSE and POPULATE_READ, which affect the pages of files, and not MERGEABLE.
 _MADVISE = (0, 1, 2, 3, 4, 8, 10, 11, 14, 15, 16, 17, 102, 103)
 
-#: Calls that change a file without opening it. Landlock does not control them, so in that tier they
-#: would reach files outside.
-_BY_NAME = frozenset(
+#: Calls that change a file's mode or times, also of a file opened for reading. Landlock does not
+#: control them, so in that tier they would reach files outside.
+_ATTRIBUTE_CALLS = frozenset(
     "chmod fchmod fchmodat fchmodat2 utime utimes utimensat futimesat".split()  # noqa: SIM905
 )
 
@@ -65,13 +68,15 @@ _STREAM = (1, 1 | 0x800, 1 | 0x80000, 1 | 0x80800)
 _OWN_PID = 0x7EADBEEF
 
 _Instruction = tuple[int, int, int, int]
+_Rule = tuple[_Instruction, ...]
 
 
 class Filter:
     """The filter in the kernel's form, built once and installed by each fork.
 
     Args:
-        only_descriptors: also refuse calls that change a file by its name (landlock tier).
+        refuse_attribute_changes: also refuse calls that change a file's mode or times
+            (landlock tier).
         stop_truncation: refuse opening with ``O_TRUNC`` and truncating by name (if landlock is too
             old to control truncation).
 
@@ -79,13 +84,13 @@ class Filter:
         Refused: the machine is not supported.
     """
 
-    def __init__(self, *, only_descriptors: bool, stop_truncation: bool) -> None:
-        code = build_program(only_descriptors, stop_truncation)
+    def __init__(self, *, refuse_attribute_changes: bool, stop_truncation: bool) -> None:
+        code = _build_code(refuse_attribute_changes, stop_truncation)
         self._code = ctypes.create_string_buffer(code, len(code))
         header = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(self._code))
         self._arguments = (22, 2, ctypes.c_char_p(header), 0, 0)  # PR_SET_SECCOMP, MODE_FILTER
         marker = struct.pack("I", _OWN_PID)
-        self._places = [i for i in range(4, len(code), 8) if code[i : i + 4] == marker]
+        self._pid_offsets = [i for i in range(4, len(code), 8) if code[i : i + 4] == marker]
 
     def install(self, own_pid: int) -> None:
         """Install the filter permanently in the calling process. It needs ``no_new_privs``.
@@ -96,17 +101,16 @@ class Filter:
         Raises:
             Refused: the kernel does not accept the filter.
         """
-        for place in self._places:
-            struct.pack_into("I", self._code, place, own_pid)
+        for offset in self._pid_offsets:
+            struct.pack_into("I", self._code, offset, own_pid)
         check_result(libc.prctl(*self._arguments), "seccomp filter")
 
 
-def build_program(only_descriptors: bool, stop_truncation: bool) -> bytes:
+def _build_code(refuse_attribute_changes: bool, stop_truncation: bool) -> bytes:
     """Build the filter as BPF code for this machine, with ``_OWN_PID`` in place of the own id."""
     current_machine = find_machine()
-    rules: dict[str, Sequence[_Instruction]] = dict.fromkeys(
-        current_machine.numbers, (_return(_ALLOW),)
-    )
+    # Allow every listed call, except for these rules.
+    rules: dict[str, _Rule] = dict.fromkeys(current_machine.numbers, (_return(_ALLOW),))
     rules |= {
         "clone": (
             _load(0),
@@ -118,36 +122,36 @@ def build_program(only_descriptors: bool, stop_truncation: bool) -> bytes:
         ),
         # Its flags are in memory, which a filter cannot read; libc falls back to clone.
         "clone3": (_refuse(errno.ENOSYS),),
-        "kill": (*_unless(0, [_OWN_PID]), *_refuse_if(1, _STOPS), _return(_ALLOW)),
-        "tgkill": (*_unless(0, [_OWN_PID]), *_refuse_if(2, _STOPS), _return(_ALLOW)),
-        "prlimit64": (*_unless(0, [0, _OWN_PID]), _return(_ALLOW)),
+        "kill": (*_refuse_unless(0, [_OWN_PID]), *_refuse_if(1, _STOPS), _return(_ALLOW)),
+        "tgkill": (*_refuse_unless(0, [_OWN_PID]), *_refuse_if(2, _STOPS), _return(_ALLOW)),
+        "prlimit64": (*_refuse_unless(0, [0, _OWN_PID]), _return(_ALLOW)),
         "fcntl": (
             *_refuse_if(1, _LOCK, _SUCCESS),
-            *_unless(1, _FCNTL),
+            *_refuse_unless(1, _FCNTL),
             _return(_ALLOW),
         ),
         "flock": (_refuse(_SUCCESS),),
         # asyncio needs it for its wake-up: a connected pair without a name.
         "socketpair": (
-            *_unless(0, [_AF_UNIX]),
-            *_unless(1, _STREAM),
-            *_unless(2, [0]),
+            *_refuse_unless(0, [_AF_UNIX]),
+            *_refuse_unless(1, _STREAM),
+            *_refuse_unless(2, [0]),
             _return(_ALLOW),
         ),
         # No flags (so no out-of-band data) and no address. Other calls would pass descriptors.
-        "sendto": (*_unless(3, [0]), *_unless(5, [0]), _return(_ALLOW)),
-        "recvfrom": (*_unless(3, [0]), _return(_ALLOW)),
+        "sendto": (*_refuse_unless(3, [0]), *_refuse_unless(5, [0]), _return(_ALLOW)),
+        "recvfrom": (*_refuse_unless(3, [0]), _return(_ALLOW)),
         # Setting the current priority, or any affinity, succeeds without a change.
         "setpriority": (
-            *_unless(0, [os.PRIO_PROCESS]),
-            *_unless(1, [0, _OWN_PID]),
-            *_unless(2, [os.getpriority(os.PRIO_PROCESS, 0) & 0xFFFFFFFF]),
+            *_refuse_unless(0, [os.PRIO_PROCESS]),
+            *_refuse_unless(1, [0, _OWN_PID]),
+            *_refuse_unless(2, [os.getpriority(os.PRIO_PROCESS, 0) & 0xFFFFFFFF]),
             _refuse(_SUCCESS),
         ),
-        "sched_setaffinity": (*_unless(0, [0, _OWN_PID]), _refuse(_SUCCESS)),
+        "sched_setaffinity": (*_refuse_unless(0, [0, _OWN_PID]), _refuse(_SUCCESS)),
         # Advice is optional, and its effect on the page cache would be visible to later programs.
         "fadvise64": (_refuse(_SUCCESS),),
-        "madvise": (*_unless(2, _MADVISE, errno.EINVAL), _return(_ALLOW)),
+        "madvise": (*_refuse_unless(2, _MADVISE, errno.EINVAL), _return(_ALLOW)),
         # It reveals mounts by unique numbers. libc falls back to stat.
         "statx": (_refuse(errno.ENOSYS),),
         # The clock of a different process reveals that it exists. Bit 2: an own thread's clock.
@@ -158,23 +162,27 @@ def build_program(only_descriptors: bool, stop_truncation: bool) -> bytes:
             _refuse(errno.EINVAL),
             _return(_ALLOW),
         ),
-        "ioctl": (*_unless(1, _IOCTL, errno.ENOTTY), _return(_ALLOW)),
-        "prctl": (*_unless(0, _PRCTL), _return(_ALLOW)),
+        "ioctl": (*_refuse_unless(1, _IOCTL, errno.ENOTTY), _return(_ALLOW)),
+        "prctl": (*_refuse_unless(0, _PRCTL), _return(_ALLOW)),
     }
     for name in ("preadv2", "pwritev2"):
-        rules[name] = _unless_any(5, ~_READ_FLAGS & 0xFFFFFFFF, errno.EOPNOTSUPP)
+        forbidden = ~_READ_FLAGS & 0xFFFFFFFF
+        rules[name] = (*_refuse_bits(5, forbidden, errno.EOPNOTSUPP), _return(_ALLOW))
     for name, argument in (("open", 1), ("openat", 2)):
-        rules[name] = _unless_any(argument, _UNNAMED, errno.EOPNOTSUPP)
-        if stop_truncation:
-            rules[name] = (*_unless_any(argument, _O_TRUNC, errno.EACCES)[:-1], *rules[name])
+        truncation = _refuse_bits(argument, _O_TRUNC, errno.EACCES) if stop_truncation else []
+        unnamed = _refuse_bits(argument, _TMPFILE, errno.EOPNOTSUPP)
+        rules[name] = (*truncation, *unnamed, _return(_ALLOW))
     if stop_truncation:
         rules |= dict.fromkeys(("truncate", "creat"), (_refuse(errno.EACCES),))
+    # Remove calls that this machine lacks or this tier refuses.
     rules = {
         name: rule
         for name, rule in rules.items()
-        if name in current_machine.numbers and not (only_descriptors and name in _BY_NAME)
+        if name in current_machine.numbers
+        and not (refuse_attribute_changes and name in _ATTRIBUTE_CALLS)
     }
-    by_number = {current_machine.numbers[name]: tuple(rule) for name, rule in rules.items()}
+    by_number = {current_machine.numbers[name]: rule for name, rule in rules.items()}
+    # Kill a foreign architecture, then search for the rule.
     code: list[_Instruction] = [
         (_LOAD, 0, 0, _ARCH),
         (_EQUAL, 1, 0, current_machine.audit),
@@ -183,9 +191,6 @@ def build_program(only_descriptors: bool, stop_truncation: bool) -> bytes:
         *_build_search(_merge_intervals(by_number)),
     ]
     return b"".join(struct.pack("HBBI", *instruction) for instruction in code)
-
-
-_Rule = tuple[_Instruction, ...]
 
 
 def _merge_intervals(by_number: dict[int, _Rule]) -> list[tuple[int, _Rule]]:
@@ -224,29 +229,31 @@ def _return(value: int) -> _Instruction:
     return (_RETURN, 0, 0, value)
 
 
-def _refuse(number: int) -> _Instruction:
-    return _return(_ERRNO | number)
+def _refuse(error: int) -> _Instruction:
+    return _return(_ERRNO | error)
 
 
-def _unless(argument: int, allowed: Sequence[int], number: int = errno.EPERM) -> list[_Instruction]:
+def _refuse_unless(
+    argument: int, allowed: Sequence[int], error: int = errno.EPERM
+) -> list[_Instruction]:
     """Refuse the call unless the argument is one of the allowed values."""
     last = len(allowed) - 1
     return [
         _load(argument),
         *((_EQUAL, last - i + 1, 0, value) for i, value in enumerate(allowed)),
-        _refuse(number),
+        _refuse(error),
     ]
 
 
-def _unless_any(argument: int, bits: int, number: int) -> list[_Instruction]:
-    """Refuse the call if the argument has any of these bits; allow it otherwise."""
-    return [_load(argument), (_ANY_BIT, 0, 1, bits), _refuse(number), _return(_ALLOW)]
+def _refuse_bits(argument: int, bits: int, error: int) -> list[_Instruction]:
+    """Refuse the call if the argument has any of these bits."""
+    return [_load(argument), (_ANY_BIT, 0, 1, bits), _refuse(error)]
 
 
 def _refuse_if(
-    argument: int, values: Iterable[int], number: int = errno.EPERM
+    argument: int, values: Iterable[int], error: int = errno.EPERM
 ) -> list[_Instruction]:
     code = [_load(argument)]
     for value in values:
-        code += [(_EQUAL, 0, 1, int(value)), _refuse(number)]
+        code += [(_EQUAL, 0, 1, int(value)), _refuse(error)]
     return code

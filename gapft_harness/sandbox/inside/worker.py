@@ -117,7 +117,7 @@ class Worker:
         else:
             self._enter_namespaces(settings)
         self._filter = seccomp.Filter(
-            only_descriptors=by_landlock,
+            refuse_attribute_changes=by_landlock,
             stop_truncation=by_landlock and landlock.read_abi() < landlock.TRUNCATION_ABI,
         )
         # The kernel counts tasks per user. Without a user namespace, an ordinary user's other

@@ -157,7 +157,9 @@ class LogImport:
     @property
     def greedy_path(self) -> str | None:
         """The log of greedy responses; None: they are in the other logs."""
-        return self.settings.greedy.get(self.split)
+        return next(
+            (log for split, log in self.settings.greedy.items() if split == self.split), None
+        )
 
     def write(self, file: Path) -> None:
         """Read all logs and write a file with a line for each response.

@@ -1,4 +1,4 @@
-"""Build one arm's training set: call its selector and check the selector's contract."""
+"""Count an arm's slots, fill them with its selector, and check the selector's contract."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.stages.selection.budgets import set_replay_aside
 
 
-def group_by_state(evidence: Sequence[Evidence]) -> Pool:
-    """Group evidence by state."""
+def build_pool(evidence: Sequence[Evidence]) -> Pool:
+    """Build the input of selectors: evidence by state."""
     by_state = {state: tuple(e for e in evidence if e.state == state) for state in ("G", "S", "U")}
     return Pool(solved=by_state["G"], recovered=by_state["S"], missed=by_state["U"])
 
@@ -158,7 +158,9 @@ def run_selector(
     for example in returned:
         if fault := _find_evidence_fault(example, pool_evidence, traits):
             raise entry.contract_error(f"returned {fault}")
-    if not returned if traits.budget == "own" else len(returned) != slots:
+    if traits.budget == "own" and not returned:
+        raise entry.contract_error("returned no examples, expected at least one")
+    if traits.budget != "own" and len(returned) != slots:
         raise entry.contract_error(f"returned {len(returned)} examples, expected {slots}")
     if not traits.repeats:
         counts = Counter(e.problem_id for e in returned)
@@ -174,6 +176,7 @@ def _find_evidence_fault(
     example: Any, pool_evidence: Mapping[str, Evidence], traits: SelectorTraits
 ) -> str:
     """Describe why a returned object is not a valid example; empty if it is valid."""
+    # Is it evidence of this pool, with a response?
     is_evidence = isinstance(example, Evidence) and isinstance(example.problem_id, str)
     if not is_evidence or example.problem_id not in pool_evidence:
         return f"an object that is not evidence of this pool: {short(example)}"
@@ -183,6 +186,7 @@ def _find_evidence_fault(
         return (
             f"problem {evidence.problem_id} without a response to train on (state {evidence.state})"
         )
+    # The kept response is always valid; others as far as the registration allows.
     if example == evidence:
         return ""
     if traits.responses == "unverified" and response.problem_id == evidence.problem_id:
@@ -196,6 +200,7 @@ def _find_evidence_fault(
         return ""
     if lender is None or response not in lender.verified:
         return f"a response to problem {evidence.problem_id} that is not its verified evidence"
+    # Name the fault, and the option that would allow it.
     if lender is not evidence:
         description = (
             f"the response of problem {lender.problem_id} for problem {evidence.problem_id}"

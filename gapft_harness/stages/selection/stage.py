@@ -24,7 +24,7 @@ from gapft_harness.stages.selection.budgets import (
     require_matched,
     require_similar_tokens,
 )
-from gapft_harness.stages.selection.choosing import build_training_set, group_by_state
+from gapft_harness.stages.selection.choosing import build_pool, build_training_set
 from gapft_harness.training.ledger import hash_sequences
 from gapft_harness.training.plan import budget, build_sequences
 
@@ -105,7 +105,7 @@ def _read_pool(
     stamps: tuple[tuple[int, int, int], ...],
 ) -> Pool:
     """Read the evidence of a pool; ``stamps`` reveal that a table was replaced."""
-    return group_by_state(read_evidence(*tables, context, max_gen_toks, k))
+    return build_pool(read_evidence(*tables, context, max_gen_toks, k))
 
 
 def count_budget(output: Path, selection: Path, **settings: Any) -> dict[str, Any]:

@@ -1,8 +1,7 @@
-"""Verification of searches: task, problems, responses, seeds, and what their records tell."""
+"""Verify searches: task, problems, responses and seeds, and the recorded model."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 from gapft_harness.core.errors import describe_error
 from gapft_harness.core.records import GREEDY
 from gapft_harness.core.streams import SampleStreams
-from gapft_harness.core.weights import WEIGHTS
+from gapft_harness.core.weights import WEIGHTS, combine_hashes
 from gapft_harness.engine.outputs import Output
 from gapft_harness.engine.run import RECORDS
 from gapft_harness.engine.step import Step
@@ -32,11 +31,11 @@ from gapft_harness.stages.search.stage import find_searched_splits
 from gapft_harness.stages.verify.differences import Differences, compare_ids, compare_values
 from gapft_harness.stages.verify.judging import ExpectedResponses, TableJudge
 
-#: The place of the task, in messages.
+#: How messages name the recorded task.
 _TASK = f"{RECORDS}, task"
 
-#: Facts of a task that are notices.
-_FREE_FACTS = ("dropped", "warnings")
+#: Keys of the recorded task that hold notices; they are not compared.
+_NOTICE_KEYS = ("dropped", "warnings")
 
 #: Parts of a sampler's description that are equal for every split, on every machine.
 _MODEL_KEYS = (
@@ -64,7 +63,7 @@ def check_task(run: RunDirectory, plugins: Plugins, findings: Differences) -> di
         findings.collect(_TASK, lambda: _compare_with_recipe(task, run.recipe))
         return {}
     findings.checked.append("the task and its data are those of the search")
-    expected = {key: value for key, value in read_task.items() if key not in _FREE_FACTS}
+    expected = {key: value for key, value in read_task.items() if key not in _NOTICE_KEYS}
     findings.collect(_TASK, lambda: compare_values(_TASK, task, expected))
     return {split: hash_problems(read.problems) for split, read in splits.items()}
 
@@ -105,14 +104,11 @@ def check_search(run: RunDirectory, judge: TableJudge, step: Step, output: Outpu
                 f"is {other[key]}"
             )
     if "imported" not in facts:
-        yield from compare_weights(responses, _read_model(step), source.get("weights_sha256"))
+        yield from compare_weights(
+            responses, step.settings["sampler"]["model"], source.get("weights_sha256")
+        )
     if start := source.get("start_ids"):
         yield from _check_start_tokens(run.path / problems, problems, start)
-
-
-def _read_model(step: Step) -> Mapping[str, Any]:
-    model: Mapping[str, Any] = step.settings["sampler"]["model"]
-    return model
 
 
 def _check_problems(run: RunDirectory, split: str) -> Iterator[str]:
@@ -137,9 +133,12 @@ def compare_weights(where: str, model: Mapping[str, Any], weights: str | None) -
     """Yield a fault if a described model does not have the recorded hash of weights."""
     if "files" not in model:
         return
-    digest = hashlib.sha256()  # as ``weights_hash`` computes it
-    for name, sha256 in sorted(model["files"].items()):
-        if any(Path(name).match(pattern) for pattern in WEIGHTS):
-            digest.update(f"{name} {sha256}\n".encode())
-    if weights is not None and digest.hexdigest() != weights:
-        yield f"{where}: has a model with the weights {digest.hexdigest()}, but reports {weights}"
+    described = combine_hashes(
+        {
+            name: file_hash
+            for name, file_hash in model["files"].items()
+            if any(Path(name).match(pattern) for pattern in WEIGHTS)
+        }
+    )
+    if weights is not None and described != weights:
+        yield f"{where}: has a model with the weights {described}, but reports {weights}"

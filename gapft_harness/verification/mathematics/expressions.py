@@ -55,7 +55,7 @@ from gapft_harness.verification.mathematics.values import (
 from gapft_harness.verification.mathematics.vocabulary import (
     TEMPERATURES,
     find_unit,
-    is_countable,
+    is_plural_noun,
     to_singular,
 )
 
@@ -380,8 +380,8 @@ class ExpressionParser(ABC):
         if is_filler(word):
             return S.One
         if is_refused(word) or "n't" in word:
-            raise Unreadable(f"{token.text!r} says more about a number")
-        return make_unit(to_singular(word) if is_countable(word) else f"{QUALIFIER[1:]}{word}")
+            raise Unreadable(f"{token.text!r} qualifies a number")
+        return make_unit(to_singular(word) if is_plural_noun(word) else f"{QUALIFIER[1:]}{word}")
 
     def read_group(self, token: Token) -> Any:
         """Read brackets of any kind: a group, a tuple, an interval, a set or a matrix."""

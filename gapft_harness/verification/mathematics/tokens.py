@@ -17,7 +17,6 @@ from gapft_harness.verification.mathematics.arithmetic import MAX_BITS
 from gapft_harness.verification.mathematics.notation import MAX_LENGTH, normalize
 from gapft_harness.verification.mathematics.values import Malformed, Unreadable
 from gapft_harness.verification.mathematics.vocabulary import (
-    ALONE,
     CURRENCIES,
     FILLERS,
     MONTHS,
@@ -26,6 +25,7 @@ from gapft_harness.verification.mathematics.vocabulary import (
     OPERATIONS,
     REFUSED,
     SCALES,
+    STANDALONE_MULTIPLIERS,
     find_unit,
     is_number_word,
     to_singular,
@@ -367,7 +367,7 @@ class _Tokenizer:
         if run.lower() in _KNOWN or (unit and last is not None):
             return True
         if run.isupper() and len(run) == 3:
-            return find_unit(run.lower()) in CURRENCIES and bool(find_unit(run.lower()))
+            return find_unit(run.lower()) in CURRENCIES
         minimum = 2 if last is not None and last.kind == "word" else 4
         return len(run) >= minimum and bool(_VOWEL.search(run)) and run[1:].islower()
 
@@ -442,7 +442,7 @@ def _rewrite_word(tokens: list[Token], position: int, result: list[Token]) -> in
     if word in ("a", "an") and to_singular(following) in MULTIPLIERS:
         result.append(Token("number", "1", Fraction(1), is_spaced=True))
         return 1
-    if word in MULTIPLIERS and (has_number or word in ALONE):
+    if word in MULTIPLIERS and (has_number or word in STANDALONE_MULTIPLIERS):
         if has_number:
             result.append(Token("command", r"\times"))
         result.append(Token("number", word, Fraction(MULTIPLIERS[word]), is_spaced=True))
@@ -467,14 +467,14 @@ def is_filler(word: str) -> bool:
 
 
 def is_refused(word: str) -> bool:
-    """Check whether a word says more about a number than what is counted."""
+    """Check whether a word qualifies or contradicts a number, or joins two answers."""
     return word.lower().rstrip(".") in REFUSED
 
 
 def find_currency(token: Token) -> str:
     """Return the currency that a token is the sign or the code of, or ""."""
     sign = {r"\$": "$", r"\pounds": "£", r"\euro": "€"}.get(token.text, token.text)
-    if sign and sign in CURRENCIES:
+    if sign in CURRENCIES:
         return find_unit(sign)
     unit = find_unit(sign.lower()) if token.kind == "word" and sign.isupper() else ""
-    return unit if unit and unit in CURRENCIES else ""
+    return unit if unit in CURRENCIES else ""

@@ -13,7 +13,7 @@ UNITS: dict[str, tuple[str, str, str]] = {
     "cm": ("1/100", "m", "cm centimeter centimetre"),
     "mm": ("1/1000", "m", "mm millimeter millimetre"),
     "nm": ("1/1000000000", "m", "nm nanometer nanometre"),
-    "in": ("254/10000", "m", "in inch inches"),
+    "in": ("254/10000", "m", "in inch"),
     "ft": ("12", "in", "ft foot feet"),
     "yd": ("36", "in", "yd yard"),
     "mi": ("63360", "in", "mi mile"),
@@ -86,7 +86,8 @@ UNITS: dict[str, tuple[str, str, str]] = {
     "₽": ("1", "", "₽ ruble rouble rub"),
     "%": ("1/100", "", "% percent per-cent pct percentage"),
 }  # fmt: skip
-CURRENCIES = "$€£¥₹₽¢"
+CURRENCIES = frozenset("$€£¥₹₽¢")
+#: The unit of each scale's letter.
 TEMPERATURES = {"C": "°C", "F": "°F"}
 
 _SPELLINGS = {word: unit for unit, (_, _, words) in UNITS.items() for word in words.split()}
@@ -102,7 +103,7 @@ def find_unit(word: str) -> str:
 
 
 def to_singular(word: str) -> str:
-    """Return a word in lower case, without a full stop or a plural s at its end."""
+    """Return a word in lower case, without a final full stop and the plural ending s or es."""
     lowered = word.lower().rstrip(".")
     if len(lowered) > 4 and lowered.endswith(("ches", "shes", "sses", "xes")):
         return lowered[:-2]
@@ -110,8 +111,8 @@ def to_singular(word: str) -> str:
     return lowered[:-1] if plural else lowered
 
 
-def is_countable(word: str) -> bool:
-    """Check whether a word is a plural noun, which may be missing behind a number."""
+def is_plural_noun(word: str) -> bool:
+    """Check whether a word is a plural noun; an answer may leave it out after a number."""
     return to_singular(word) != word.lower().rstrip(".") or word.lower() in _PLURALS
 
 
@@ -140,7 +141,7 @@ _IRREGULAR = {
 }
 
 
-def _make_ordinal(word: str) -> str:
+def _spell_ordinal(word: str) -> str:
     return _IRREGULAR.get(word) or (f"{word[:-1]}ieth" if word.endswith("y") else f"{word}th")
 
 
@@ -156,10 +157,10 @@ MULTIPLIERS = {
     "half": "1/2",
     "halve": "1/2",
     "quarter": "1/4",
-    **{_make_ordinal(word): f"1/{n}" for word, n in (NUMERALS | SCALES).items() if n > 2},
+    **{_spell_ordinal(word): f"1/{n}" for word, n in (NUMERALS | SCALES).items() if n > 2},
 }
 #: Words that are multipliers also without a number before them: "half", "a dozen".
-ALONE = ("dozen", "hundred", "thousand", "million", "billion", "trillion", "half")
+STANDALONE_MULTIPLIERS = ("dozen", "hundred", "thousand", "million", "billion", "trillion", "half")
 
 #: Words that are an operation, in LaTeX.
 OPERATIONS = {
@@ -191,15 +192,15 @@ _FILLER_WORDS = (
 )
 FILLERS = frozenset(_FILLER_WORDS.split())
 #: Plural nouns without a final s.
-_PLURALS_WORDS = "people men women children dice mice geese teeth sheep fish vertices"
-_PLURALS = frozenset(_PLURALS_WORDS.split())
-#: Words that say more about a number than what is counted: no value is read with them.
+_PLURAL_WORDS = "people men women children dice mice geese teeth sheep fish vertices"
+_PLURALS = frozenset(_PLURAL_WORDS.split())
+#: Words that qualify or contradict a number, or join two answers: a text with one has no value.
 _REFUSED_WORDS = (
     "at least most more less fewer greater smaller larger than about approximately approx "
     "around roughly nearly almost circa between from up not no nor neither either both except "
     "without under above below after before until mod modulo choose if when unless but only "
-    "double twice thrice triple some several many few any each every other another root square- "
-    "root log power powers raised reciprocal inverse opposite cube square sum product "
+    "double twice thrice triple some several many few any each every other another root "
+    "square-root log power powers raised reciprocal inverse opposite cube square sum product "
     "difference quotient or and is are was remainder repeating recurring exceed exceeds close "
     "out equals means does has always its yes says wrong incorrect never excluded ones others "
     "onwards upwards multiple multiples divisor"

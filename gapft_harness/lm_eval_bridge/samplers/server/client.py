@@ -30,9 +30,10 @@ T = TypeVar("T")
 #: server that is running but busy.
 _BUSY = (429, 503)
 _TEMPORARY = (*_BUSY, 408, 409, 425, 500, 502, 504, 520, 521, 522, 523, 524, 529)
+#: Statuses of a refused prompt.
+_CONTEXT_STATUSES = (400, 413, 422)
 #: Errors on a prompt beyond the model's context: OpenAI and vLLM "maximum context length", vLLM's
 #: engine "maximum model length", SGLang "context length", llama.cpp "context size".
-_REJECTED = (400, 413, 422)
 _CONTEXT_MESSAGE = re.compile(r"context (length|size|window)|maximum model length", re.IGNORECASE)
 #: If a server asks to wait longer than this (seconds), the request fails.
 _LONGEST_RETRY_AFTER = 900.0
@@ -45,7 +46,8 @@ class RequestError(Exception):
 
     Attributes:
         reason: what failed, without the key.
-        status: the HTTP status; None without a complete reply in OpenAI's form.
+        status: the HTTP status of an error reply; None if there was no reply, or a successful one
+            was not in OpenAI's form.
         wait_s: seconds that the server asks to wait.
     """
 
@@ -58,13 +60,13 @@ class RequestError(Exception):
     @property
     def is_temporary(self) -> bool:
         """Whether another attempt may succeed."""
-        is_passing = self.status is None or self.status in _TEMPORARY
-        return is_passing and self.wait_s <= _LONGEST_RETRY_AFTER
+        is_temporary_status = self.status is None or self.status in _TEMPORARY
+        return is_temporary_status and self.wait_s <= _LONGEST_RETRY_AFTER
 
     @property
     def is_too_long(self) -> bool:
         """Whether the prompt with the new tokens does not fit the model's context."""
-        return self.status in _REJECTED and _CONTEXT_MESSAGE.search(self.reason) is not None
+        return self.status in _CONTEXT_STATUSES and _CONTEXT_MESSAGE.search(self.reason) is not None
 
 
 class Message(BaseModel):
@@ -131,6 +133,7 @@ class Choice(BaseModel):
             return self.token_ids[:-1] if self.finish_reason == "stop" else self.token_ids
         if decode is None:
             return None
+        # ``ids_of_text`` needs the complete text: reasoning, its tags and the answer.
         text = self.content
         if self.reasoning:
             full_text = decode(self.token_ids)
@@ -154,8 +157,9 @@ def read_choice(reply: Any) -> Choice:
     """
     completion = _Completion.model_validate(reply)
     choice = completion.choices[0]
-    has_text = choice.message.model_fields_set if choice.message else choice.text is not None
-    if not has_text or choice.finish_reason in ("abort", "error"):
+    message = choice.message
+    has_reply = bool(message.model_fields_set) if message else choice.text is not None
+    if not has_reply or choice.finish_reason in ("abort", "error"):
         raise ValueError("no text")
     ids = choice.prompt_token_ids or completion.prompt_token_ids
     return choice.model_copy(update={"prompt_token_ids": ids})
@@ -192,7 +196,7 @@ class ServerClient:
         """Close the connections."""
         self._http.close()
 
-    def ask(self, url: str, payload: Any = None) -> Any:
+    def request_json(self, url: str, payload: Any = None) -> Any:
         """Send one request, and again only if the server is busy; return its JSON, else its text.
 
         Raises:
@@ -205,15 +209,15 @@ class ServerClient:
             except ValueError:
                 return body.decode("utf-8", "replace")
 
-        return self._send(url, payload, read, is_patient=False)
+        return self._send(url, payload, read, retry_failures=False)
 
-    def complete(self, payload: Any, *, is_patient: bool = True) -> Choice:
+    def complete(self, payload: Any, *, retry_failures: bool = True) -> Choice:
         """Ask for one text.
 
         Args:
             payload: the request.
-            is_patient: whether it is sent again after any temporary failure; else only if the
-                server is busy.
+            retry_failures: whether it is sent again after any temporary failure; else only if
+                the server is busy.
 
         Raises:
             RequestError: it failed in all attempts.
@@ -226,7 +230,7 @@ class ServerClient:
                 start = body[:80].decode("utf-8", "replace")
                 raise RequestError(f"no OpenAI reply, found {start!r}") from error
 
-        return self._send(self._arguments.base_url, payload, read, is_patient=is_patient)
+        return self._send(self._arguments.base_url, payload, read, retry_failures=retry_failures)
 
     def complete_all(
         self, payloads: Sequence[Any], report: Callable[[Choice], None]
@@ -264,13 +268,15 @@ class ServerClient:
         with ThreadPoolExecutor(self._arguments.num_concurrent) as pool:
             return list(pool.map(post, payloads))
 
-    def _send(self, url: str, payload: Any, read: Callable[[bytes], T], *, is_patient: bool) -> T:
+    def _send(
+        self, url: str, payload: Any, read: Callable[[bytes], T], *, retry_failures: bool
+    ) -> T:
         """Send a request until it succeeds or the attempts are used up."""
 
         def is_retryable(error: BaseException) -> bool:
             if not isinstance(error, RequestError):
                 return False
-            return error.is_temporary and (is_patient or error.status in _BUSY)
+            return error.is_temporary and (retry_failures or error.status in _BUSY)
 
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(is_retryable),

@@ -122,7 +122,7 @@ def _list_models(client: ServerClient, arguments: ServerArguments) -> list[dict[
         UserError: no server, a refused key, or an unknown model.
     """
     try:
-        reply = client.ask(arguments.build_url("/models"))
+        reply = client.request_json(arguments.build_url("/models"))
     except RequestError as error:
         if error.status in (None, 401, 403):
             raise _check_error(client, error) from error
@@ -241,7 +241,7 @@ class ServerSampler:
         if self._model.startswith(_ADAPTER_PREFIX):
             url = self._arguments.build_url("/unload_lora_adapter")
             try:
-                self._client.ask(url, {"lora_name": self._model})
+                self._client.request_json(url, {"lora_name": self._model})
             except RequestError as error:
                 logger.warning("%s: cannot unload %s: %s", self._client.name, self._model, error)
         self._client.close()
@@ -272,7 +272,7 @@ class ServerSampler:
     def _send_probe(self) -> Choice:
         prompt = self._build_prompt(Request("probe", "Hello.", (0,), (0,)))
         payload = self._build_payload(prompt, Decoding(False, 4), 0)
-        return self._client.complete(payload, is_patient=False)
+        return self._client.complete(payload, retry_failures=False)
 
     def _require_extensions(self, key: str) -> None:
         """Check that the server takes vLLM's fields.
@@ -312,7 +312,7 @@ class ServerSampler:
         """Ask for vLLM's version, at ``/version`` beside ``/v1``."""
         url = self._arguments.build_url("/version").replace("/v1/version", "/version")
         try:
-            reply = self._client.ask(url)
+            reply = self._client.request_json(url)
         except RequestError:
             return None
         return reply.get("version") if isinstance(reply, dict) else None
@@ -339,7 +339,7 @@ class ServerSampler:
         weights = weights_hash(folder)[:16]
         own_name = f"{_ADAPTER_PREFIX}{adapter.name}:{weights}:{secrets.token_hex(4)}"
         try:
-            self._client.ask(
+            self._client.request_json(
                 self._arguments.build_url("/load_lora_adapter"),
                 {"lora_name": own_name, "lora_path": str(folder)},
             )
