@@ -1,8 +1,7 @@
-"""No division of work changes a sample, streams are independent, and copies cause a warning."""
+"""No division of work changes a sample, and streams are independent."""
 
 from __future__ import annotations
 
-import random
 import tempfile
 import time
 from collections.abc import Sequence
@@ -19,7 +18,6 @@ from gapft_harness.core.streams import SampleStreams, derive_key
 from gapft_harness.engine.store import Store
 from gapft_harness.hooks.judge import Judge
 from gapft_harness.hooks.protocols import Generated, ReportGeneration, Request, report_nothing
-from gapft_harness.outcomes.copies import CopyDetector
 from gapft_harness.stages.generation.chunks import (
     DecodePhase,
     build_sample_phases,
@@ -132,19 +130,3 @@ def test_seeds_differ_in_31_bits(problem: str, seed: int) -> None:
     seeds = SampleStreams(seed, "search", "pool").derive_seeds(problem, 1, range(64))
     assert len({seed % 2**31 for seed in seeds}) == 64
     assert SampleStreams(seed, "search", "pool").derive_seeds(problem, 1, (GREEDY_INDEX,)) == (0,)
-
-
-def detect_copies(samples: Sequence[Sequence[str]]) -> str:
-    detector = CopyDetector()
-    for texts in samples:
-        detector.add(texts)
-    return detector.format_warning()
-
-
-def test_warns_of_repeated_stream() -> None:
-    rng = random.Random(0)
-    samples = []
-    for _ in range(30):
-        a, b = rng.random(), rng.random()
-        samples.append([str(a), str(b), str(a), str(b)])
-    assert "samples 0 and 2, 1 and 3 are the same" in detect_copies(samples)

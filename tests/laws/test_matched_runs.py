@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import partial
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -310,21 +309,6 @@ def test_conditions_and_contrasts_are_means_over_seeds(
         assert parts == [float(a[state] - b[state]) for state in "SUG"]
         assert contrast["delta"] == float(sum(a.values()) - sum(b.values()))
         assert contrast["delta_low"] <= contrast["delta"] <= contrast["delta_high"]
-
-
-def test_pass_at_k_is_the_mean_over_all_subsets(trained: Path, results: dict[str, Any]) -> None:
-    """The unbiased estimator against brute force, and its end: Pass@K is 1 - p_U at most."""
-    passed = read_passes(trained / "audit/responses.parquet")
-    curve = {row["k"]: row["rate"] for row in results["curve"] if row["k"]}
-    assert [*curve] == [1, 2, 3, 4]
-    for k, estimate in curve.items():
-        outcomes = [
-            any(subset)
-            for _, samples in each_problem(passed)
-            for subset in combinations(samples, int(k))
-        ]
-        exact = Fraction(sum(outcomes), len(outcomes))
-        assert estimate == float(exact)
 
 
 def test_explorer_has_every_response(trained: Path) -> None:

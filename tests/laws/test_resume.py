@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import os
 import random
 import shutil
@@ -263,45 +262,6 @@ def test_killed_run_does_not_stop_another_run_of_the_store(
     work = run.count_work() + other.count_work()
     asked = {what: times for what, times in whole.count_work().items() if " " in what}
     assert {what: work[what] for what in asked} == asked
-
-
-def is_searched_part(path: Path) -> bool:
-    """Whether a stored file has responses of a search, a part of a stored output."""
-    if path.parts[-4] != "generate_chunks" or path.suffix != ".jsonl":
-        return False
-    record: dict[str, Any] = json.loads((path.parent / "made_from.json").read_text())
-    settings = record["key"]["settings"]
-    purpose = settings.get("streams", {}).get("purpose", "search")
-    return settings["sampler"]["adapter"] is None and purpose == "search"
-
-
-@pytest.mark.thorough
-def test_torn_stored_file_is_refused_then_made_again(
-    whole: WatchedRun, make_run: Callable[..., WatchedRun]
-) -> None:
-    """A power failure may leave one. The same command continues without it."""
-    run = make_run()
-    store = Path(shutil.copytree(whole.folder / ".store", run.folder / ".store"))
-    files = [path for path in sorted(store.rglob("*")) if path.is_file() and path.stat().st_size]
-    outputs = {path.relative_to(store).parts[0]: path for path in files if path.parent != store}
-    parts = ("generate_chunks", "judge_chunks")
-    for path in (path for kind, path in outputs.items() if kind not in parts):
-        content = path.read_bytes()
-        path.chmod(0o644)
-        path.write_bytes(content[:-7])
-        shutil.rmtree(run.path, ignore_errors=True)  # which may have its own copy
-        done = run.start()
-        assert done.returncode == 2, (path, done.stderr)
-        assert path.relative_to(store).parts[1] in done.stderr.replace("\n", ""), done.stderr
-        assert "Traceback" not in done.stderr
-        path.write_bytes(content)
-    shutil.rmtree(next(path for path in files if is_searched_part(path)).parent)
-    shutil.rmtree(store / "search_split")
-    shutil.rmtree(run.path)
-    run.finish()
-    assert read_outcome(run.path) == read_outcome(whole.path)
-    asked = [line for line in run.read_record() if "asked" in line]
-    assert len(asked) == 1, "one chunk"
 
 
 @pytest.mark.parametrize(

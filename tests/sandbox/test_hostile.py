@@ -38,49 +38,6 @@ def test_sandbox_contains_hostile_program(sandbox, world, hostile_history, hosti
     assert after.verdict == "accepted", after
 
 
-def test_tests_share_no_state(sandbox):
-    """Files, modules, builtins, umask, folder, environment and limits are fresh."""
-    leave = """
-import builtins, os, sys, json, resource, random
-builtins.left = json.left = sys.left = 1
-os.environ["LEFT"] = "1"
-os.umask(0)
-for name in ("/tmp/left", "/tmp/.hidden"):
-    try: open(name, "w").write("x")
-    except OSError: pass
-try: os.chmod("/tmp", 0o700)
-except OSError: pass
-sys.setrecursionlimit(77777)
-most = resource.getrlimit(resource.RLIMIT_AS)[1]
-resource.setrlimit(resource.RLIMIT_AS, (most - 4096, most))
-os.chdir("/")
-print("the first program's secret text")
-"""
-    look = """
-import builtins, gc, os, sys, json, resource, stat
-print(hasattr(builtins, "left"), hasattr(json, "left"), hasattr(sys, "left"))
-print("LEFT" in os.environ, os.umask(0o22), sys.getrecursionlimit())
-try: print(os.listdir("/tmp"))
-except OSError: print([])
-gc.unfreeze()
-needle = "first program's " + "secret"
-print(any(needle in x for x in gc.get_objects() if isinstance(x, str)))
-a, b = resource.getrlimit(resource.RLIMIT_AS)
-print(a == b, stat.S_IMODE(os.stat("/tmp").st_mode) != 0o700)
-"""
-    first, second = sandbox.judge(
-        [(Program(leave), [Test("", "")]), (Program(look), [Test("", "")])]
-    )
-    assert "secret text" in first.tests[0].output, first
-    assert second.tests[0].output.splitlines() == [
-        "False False False",
-        "False 18 1000",
-        "[]",
-        "False",
-        "True True",
-    ]
-
-
 def test_files_of_earlier_test_are_gone(sandbox):
     """An earlier answer is not in the descriptors, not even in space behind their end."""
     source = """
