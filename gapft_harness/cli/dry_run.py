@@ -183,6 +183,7 @@ def _examine_model(dry_run: _DryRun) -> list[str]:
 
     recipe = dry_run.recipe
     arguments = resolve_model_args(recipe)
+    # The sampler's own check
     sampler = dry_run.plugins.get("sampler", recipe.model.backend)
     try:
         if (check := sampler.require_traits(SamplerTraits).check) is not None:
@@ -201,6 +202,7 @@ def _examine_model(dry_run: _DryRun) -> list[str]:
         )
         return []
     try:
+        # End tokens, adapted modules and memory, from the configuration alone
         ends = find_end_tokens(recipe, dry_run.plugins)
         model = build_meta_model(arguments, recipe.training)
         lines, warnings = describe_adapted_modules(recipe, dry_run.plugins, model)

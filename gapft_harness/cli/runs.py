@@ -234,6 +234,7 @@ def _run_locked(path: Path, recipe: Recipe | None, options: Options, stages: Seq
     display = Display()
     note = ""
     with _clean_up_folder(path), hold_run_lock(path), name_missing_plugins(path):
+        # Open or create the run, and say how it will change
         if (path / layout.RECIPE).exists() and not (path / RECORDS).exists():
             display.print_message(
                 f"warning: {path / RECORDS} is missing: outputs are made and recorded again, from "
@@ -253,6 +254,7 @@ def _run_locked(path: Path, recipe: Recipe | None, options: Options, stages: Seq
             # a new recipe is checked for all stages, even if those that run need less of it
             check_names(run.recipe, plugins, [*STAGES] if recipe else stages)
             load_experiments(run.recipe, plugins, map_keys_to_options(options))
+            # Run the stages
             executor = plugins.create_executor(
                 run.recipe.executor.build_settings(), options.plugin_files
             )

@@ -121,12 +121,14 @@ def compare(before: str, after: Sequence[str], options: CompareOptions) -> Compa
     Raises:
         UserError: a log is missing or damaged, or the logs cannot be compared.
     """
+    # Find the logs, and judge their responses again if a verifier is chosen
     finding: Any = {"latest": options.latest, "plugin_files": options.plugin_files}
     source = find_single_run(before, options.tasks, "BEFORE", **finding)
     models = find_models(after, options.tasks, seeds=options.seeds, **finding)
     if options.verifier is not None:
         source, models = _judge_again(source, models, options)
         options = replace(options, metric=None) if after else options
+    # Choose the metrics, and read what each document scored
     runs = [run for model in models for run in model.runs]
     for run in runs:
         refuse_other_tasks(source, run)
@@ -140,6 +142,7 @@ def compare(before: str, after: Sequence[str], options: CompareOptions) -> Compa
         for run, own in zip(runs, own_metrics, strict=True)
     ]
     metrics = _put_on_scale(outcomes, outcomes_after, metrics)
+    # Join documents; the result has shape (seeds, documents) for each model
     joined = join(outcomes, outcomes_after, common=options.common)
     selected = iter(zip(outcomes_after, joined.after, strict=True))
     by_model = {model.name: [next(selected) for _ in model.runs] for model in models}
@@ -151,6 +154,7 @@ def compare(before: str, after: Sequence[str], options: CompareOptions) -> Compa
         },
         _number_clusters(outcomes, joined, options),
     )
+    # Find out what has a common mean
     directions = _find_directions([source, *runs], metrics, options)
     has_common_mean = (
         _are_verdicts(numbers, directions)
@@ -162,6 +166,7 @@ def compare(before: str, after: Sequence[str], options: CompareOptions) -> Compa
             f"({', '.join(sorted({quote_unprintable(f.metric) for f in metrics.values()}))}), "
             "which have no common mean; choose one task: --task NAME"
         )
+    # Read the source model's samples, for Pass@k and states
     samples, copies = None, ""
     if options.source_samples:
         metric = find_common(metrics.values())
@@ -173,6 +178,7 @@ def compare(before: str, after: Sequence[str], options: CompareOptions) -> Compa
                 f"metric (--metric): {', '.join(map(quote_unprintable, names))}"
             )
         samples, copies = read_source_samples(options, outcomes, joined.before, metric)
+    # Compare all documents, groups and lm_eval's aggregates
     aggregates, left_out = (
         find_aggregates([source, *runs], metrics) if len(metrics) > 1 else ([], [])
     )

@@ -223,6 +223,7 @@ def contrast(
         independent: whether the training seeds of the two models are independent of each other.
             Then a document is gained or lost if its mean over seeds rose or fell.
     """
+    # Resample items, with the seeds of both sides paired or apart
     clusters = np.arange(after.shape[1]) if numbers.clusters is None else numbers.clusters
     item_means = before.mean(axis=0), after.mean(axis=0)
     if independent:
@@ -234,6 +235,7 @@ def contrast(
         differences = after - before
         means = _resample_means(differences, clusters, numbers.strata, stream)
         replicates = _average_seeds(means, stream)
+    # Estimate the difference
     weights = numbers.weights
     is_binary = _are_binary(before, after)
     value = float((differences * weights).mean())
@@ -243,6 +245,7 @@ def contrast(
     if estimate.low == estimate.high and is_binary and _are_binary(*item_means):
         # Resampling shows no variation, but finite data leave some.
         estimate = _estimate_without_variation(value, *item_means, clusters, numbers.strata)
+    # Test it: McNemar for two single decodes, else by sign flips of clusters
     gained = int((differences > 0).sum())
     lost = int((differences < 0).sum())
     is_simple = numbers.clusters is None and numbers.strata is None

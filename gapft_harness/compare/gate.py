@@ -240,6 +240,7 @@ def _check_rule(comparison: Comparison, rule: GateRule) -> Iterator[GateCheck]:
         UserError: there is no interval, or the direction is unknown.
     """
     findings = comparison.findings
+    # Choose what the rule is about: all documents, a task or a group
     tables = {"": findings.models} if findings.models else findings.groups
     if rule.task:
         by_name = findings.groups | findings.aggregates
@@ -251,6 +252,7 @@ def _check_rule(comparison: Comparison, rule: GateRule) -> Iterator[GateCheck]:
             )
         tables = {rule.task: rows}
     for name, by_model in tables.items():
+        # Refuse margins that mean nothing for these metrics
         tasks = _list_tasks(comparison, name)
         higher_is_better = find_common(comparison.directions[task] for task in tasks)
         is_share = all(pair.is_binary for pair in by_model.values())
@@ -269,6 +271,7 @@ def _check_rule(comparison: Comparison, rule: GateRule) -> Iterator[GateCheck]:
             raise UserError(
                 f"{', '.join(metrics)} is a share; expected a margin below 1 (one point is 0.01)"
             )
+        # Decide for each model
         metric = find_common(comparison.metrics[task] for task in tasks)
         for model, pair in by_model.items():
             if not pair.estimate.has_interval:

@@ -76,12 +76,14 @@ def build_page(
         checks: the checks of the gate.
         written: whether the page is written to a folder, with figures and every document.
     """
+    # All tables and notes
     tables = {table.name: table for table in _build_tables(comparison) if table.rows}
     notes = [*list_notes(comparison)]
     files = [
         _build_facts(comparison, checks),
         Table("notes", [Column("note")], [{"note": note} for note in notes]),
     ]
+    # Texts of changed documents, for the page, a file and the explorer
     explorer = ""
     with open_texts(comparison, written=written) as read_text:
         changed = [*_build_changed(comparison, read_text)]
@@ -91,6 +93,7 @@ def build_page(
             files.append(Table("items", columns, rows, csv_only=True))
             explorer = render_explorer(build_explored(comparison, read_text))
 
+    # Arrange the page
     def select(*names: str) -> list[Table]:
         return [tables[name] for name in names if name in tables]
 

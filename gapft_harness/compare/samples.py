@@ -52,6 +52,7 @@ def read_source_samples(
         UserError: a document has no samples or a different number of them, a row has no outcome,
             or a duplicate log.
     """
+    # Read the samples of all logs
     samples = {document: _DocumentSamples() for document in documents.tolist()}
     paths: list[Path] = []
     for argument in options.source_samples:
@@ -68,6 +69,7 @@ def read_source_samples(
                     seen[document] = log.path
     for path, other_path in combinations(paths, 2):
         _refuse_same_log(path, other_path)
+    # Every document needs the same number of samples
     title = f"--source-samples {options.source_samples[0]}"
     sizes = {len(own.scores): document for document, own in samples.items()}
     if 0 in sizes:
@@ -81,6 +83,7 @@ def read_source_samples(
             f"{title}: found {min(sizes)} samples of {before.describe_place(sizes[min(sizes)])} "
             f"and {max(sizes)} of another document; expected the same number for each"
         )
+    # Find samples that are copies, and drop them if the user wants it
     watch, (k,) = CopyDetector(), sizes
     for own in samples.values():
         if k > 1 and 0 not in own.texts:
@@ -91,6 +94,7 @@ def read_source_samples(
         warning += f"; {len(copies)} of {k} are dropped"
         if any(score not in (0, 1) for own in samples.values() for score in own.scores):
             raise UserError(f"{title}: rates do not say which samples passed; {_REMEDY}")
+    # Count the samples that passed
     kept = [number for number in range(k) if number not in copies]
     passing = [round(sum(own.scores[number] for number in kept)) for own in samples.values()]
     deployed = before.values[documents] == 1

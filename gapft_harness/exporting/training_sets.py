@@ -120,6 +120,7 @@ def _build_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield a conversation for each example; without a chat template, prompt and completion."""
     model = run.recipe.model
+    # Read the examples, their problems and the responses that they were made of
     examples = read_examples(run.file(path))
     problems = {
         problem.id: (problem, ids)
@@ -132,6 +133,7 @@ def _build_rows(
         for judged in item
         if (key := (problem_id, judged.response.index)) in origins
     }
+    # Write each as text, if the text gives exactly its tokens
     system = model.system_instruction
     first = [{"role": "system", "content": system}] if system else []
     for slot, example in enumerate(examples):

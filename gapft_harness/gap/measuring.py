@@ -108,6 +108,7 @@ def measure_search(
     search = run.recipe.search
     task = run.task
     k = search.k
+    # Choose the views: the task's filters, or the verifier alone
     loaded = load_task(str(task["name"]), [Path(path) for path in include_paths])
     rows_by_id = {problem.id: row for row, problem in enumerate(loaded.read(split))}
     stock = _load_stock_task(task)
@@ -118,6 +119,7 @@ def measure_search(
         name: _Tally(verifier_reads if stock is None else stock.can_extract(name))
         for name in sorted(filters, key=lambda name: name != chosen)
     }
+    # Judge all responses in each view, and write them as logs of lm_eval
     responses_path = run.file(layout.responses_path(split))
     place = LogPlace(folder, loaded.name, datetime.fromtimestamp(responses_path.stat().st_mtime))
     options = _format_options(run, task)
@@ -132,6 +134,7 @@ def measure_search(
                     number = measured_rows.setdefault(problem.id, rows_by_id[problem.id])
                     tally.add(rows)
                     write_rows(files, problem, number, target, options, name, rows[0], rows[1:])
+    # Write lm_eval's results file beside the logs
     verdicts = {name: tally.build_verdicts() for name, tally in tallies.items()}
     metric = _DECISION if stock is None or stock.pass_at is not None else stock.metric
     task_config = loaded.resolve_config()
@@ -152,6 +155,7 @@ def measure_search(
         },
     }
     write_results(place, {"version": version, "shots": loaded.num_fewshot, "config": config}, rates)
+    # Note what differs from an evaluation by lm_eval
     notes = note_deployment(run.recipe)
     if (repeats := int(task_config.get("repeats") or 1)) > 1:
         used = f"{k} samples were drawn (--k)"
@@ -216,6 +220,7 @@ def _judge_problems(
     Yields:
         For each problem, its judgements.
     """
+    # Without a stock task the recorded verdicts are the only view
     if stock is None:
         for _, responses in problems:
             yield [

@@ -50,6 +50,7 @@ def build_page(search: Search, findings: Mapping[str, SearchFindings], advice: A
         findings: by split or filter; see ``Search.compute_findings``.
         advice: whether to train.
     """
+    # The answer, the curve and the states
     ordered = {name: findings[name] for name in sorted(findings, key=lambda n: n != search.chosen)}
     first = findings[search.chosen]
     k = first.verdicts.k
@@ -71,6 +72,7 @@ def build_page(search: Search, findings: Mapping[str, SearchFindings], advice: A
         [_draw_curve(first)],
         [*search.warnings, *few],
     )
+    # Other views and details
     sections = [opening]
     if len(findings) > 1:
         sections.append(Section(f"By {search.view}", tables=[_build_views(search.view, ordered)]))
@@ -78,6 +80,7 @@ def build_page(search: Search, findings: Mapping[str, SearchFindings], advice: A
     details = _build_details(search, ordered)
     tables = [table for table in (_build_detectable(advice), *details) if table.rows]
     sections.append(Section("How this was measured", notes, tables))
+    # Content of the files alone
     answer = {"answer": advice.answer, "reason": advice.reason}
     facts = {
         "task": search.task,

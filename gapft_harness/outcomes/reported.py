@@ -75,6 +75,7 @@ def find_scale(log: Log, metric: str, filter: str, values: NDArray[np.float64]) 
             "documents, which marks documents that it does not apply to; choose another metric: "
             "--metric"
         )
+    # Without a reported mean, refuse values that may be marks
     if reported is None:
         if metric == _PERPLEXITY and low < 1:  # a perplexity is at least 1
             return Scale(negative_log=True)
@@ -89,6 +90,7 @@ def find_scale(log: Log, metric: str, filter: str, values: NDArray[np.float64]) 
                 "metric (--metric)"
             )
         return Scale()
+    # The reported mean decides: of all values, of those without a mark, or of a perplexity
     mean = float(measured.mean())
     if _is_close(mean, reported) or _is_close(100 * mean, reported):
         return Scale()

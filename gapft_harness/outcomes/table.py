@@ -368,12 +368,14 @@ def read_outcomes(
         first_score = len(outcomes.scores)
         sums = outcomes.other_filters.setdefault(log.task, {})
         for sample in log.read_samples():
+            # A row of another filter only adds to its sum
             filters = list_filters(sample) or [metric.filter]
             _add_to_sums(sums, sample, metric.metric, filters)
             if metric.filter not in filters:
                 continue
             if log.task not in outcomes.metrics:
                 outcomes.metrics[log.task] = list_metrics(sample, metric.filter)
+            # Find the document, and add the response
             content = hash_problem(sample, log, on, side)
             document = _find_document(outcomes, documents, content, sample, number)
             if document == len(outcomes.contents):
@@ -385,6 +387,7 @@ def read_outcomes(
                 outcomes.owners.append(document)
                 outcomes.scores.append(_parse_score(sample, log, metric.key))
                 outcomes.texts.append(_hash_text(sample.text))
+        # Compute each document's number
         if start == len(outcomes.contents):
             raise _unknown_filter_error(log, metric.filter, sums)
         parts.append(_measure_log(outcomes, log, metric, start, first_score, common=common))

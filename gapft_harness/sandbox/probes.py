@@ -92,6 +92,7 @@ def run_canaries(schedule: Schedule, memory_bytes: int) -> list[Probe]:
         tempfile.TemporaryDirectory() as folder,
         closing(socket.create_server(("127.0.0.1", 0))) as listener,
     ):
+        # Put something within reach of an unprotected program: a file, a listener, this process
         canary = Path(folder) / "canary"
         canary.write_text("untouched")
         os.chmod(folder, 0o777)  # only the sandbox may protect it, not the file mode
@@ -104,6 +105,7 @@ def run_canaries(schedule: Schedule, memory_bytes: int) -> list[Probe]:
             "too_much": 2 * memory_bytes,
         }
         refusal = Test(json.dumps(canary_values), "refused")
+        # Run a correct program and those that reach for it
         results = dict(
             schedule.run(
                 [
@@ -112,6 +114,7 @@ def run_canaries(schedule: Schedule, memory_bytes: int) -> list[Probe]:
                 ]
             )
         )
+        # Look whether anything was reached
         listener.setblocking(False)
         try:
             listener.accept()
@@ -120,6 +123,7 @@ def run_canaries(schedule: Schedule, memory_bytes: int) -> list[Probe]:
         else:
             reached = True
         intact = canary.read_text() == "untouched" and len(os.listdir(folder)) == 1
+    # Describe each result
     first, *others = [results[number] for number in sorted(results)]
     correct_ran = first.verdict == "accepted"
     probes = [

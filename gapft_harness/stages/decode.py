@@ -286,6 +286,7 @@ def decode(
     """
     progress(0, 0)
     plugins = load_plugins(plugin_files)
+    # Choose problems and phases
     members = [p for p, _ in read_problems(problems) if ids is None or p.id in ids]
     table_decoding = Decoding(**{**decoding, "until": tuple(decoding["until"])})
     phases = (
@@ -293,6 +294,7 @@ def decode(
         if samples
         else [build_single_phase(table_decoding)]
     )
+    # Decode with the adapter
     with _open_adapter(adapter, Arm(*arm), scale, output) as loaded:
         sampler_parts = dict(described["sampler"])
         if scale != 1:

@@ -232,6 +232,7 @@ def check_targets(model: Any, settings: Training) -> None:
     from transformers.pytorch_utils import Conv1D
 
     nn = torch.nn
+    # Which module names LoRA can adapt, and which share the weight of tied embeddings
     kinds = (nn.Linear, nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.MultiheadAttention)
     embeddings = (model.get_input_embeddings(), model.get_output_embeddings())
     tied = (
@@ -249,6 +250,7 @@ def check_targets(model: Any, settings: Training) -> None:
     adaptable_names = sorted(
         name for name, is_adaptable in adaptable.items() if is_adaptable and name not in tied_names
     )
+    # Refuse the others
     for target in settings.target_modules:
         if target not in adaptable:
             raise UserError(

@@ -62,6 +62,7 @@ def match_tokens(
     Raises:
         UserError: the tokens cannot be matched.
     """
+    # Fill each stratum with the first problems of the order
     chosen: dict[Label, list[Evidence]] = defaultdict(list)
     unused: list[tuple[Label, Evidence]] = []
     for stratum, evidence in ordered:
@@ -70,6 +71,7 @@ def match_tokens(
         else:
             unused.append((stratum, evidence))
     if tolerance is not None:
+        # How far totals are from their targets, and how far exchanges can move them
         targets = [sum(map(count, slots)) for count in _COUNTS.values()]
         first_totals = [
             times * sum(count(e) for members in chosen.values() for e in members)
@@ -88,6 +90,7 @@ def match_tokens(
             least <= target * (1 + margin) and most >= target * (1 - margin)
             for (least, most), target in zip(ranges, targets, strict=True)
         )
+        # Exchange problems within strata as long as this brings totals nearer
         while measure_excess(totals) and can_improve:
             previous_totals = totals
             for place, (stratum, candidate) in enumerate(unused):
@@ -104,6 +107,7 @@ def match_tokens(
                         totals = new_totals
                         break
             can_improve = totals != previous_totals
+        # Refuse totals that stay too far away
         if is_required and measure_excess(totals):
             matches = "; ".join(
                 f"{name}: GapFT's slots have {target}, the first problems drawn from the same "

@@ -150,6 +150,7 @@ def match_counts(
     Raises:
         UserError: no such set exists; the message names the strata.
     """
+    # Where the pool has too few
     counts = {
         stratum: min(count, available.get(stratum, 0)) for stratum, count in target_counts.items()
     }
@@ -162,6 +163,7 @@ def match_counts(
     spare = [
         stratum for stratum, count in available.items() if count > target_counts.get(stratum, 0)
     ]
+    # Refuse more than one missing problem of a stratum
     if poor or len(spare) < len(short):
         lacking = sorted(
             f"{_format_stratum(stratum)}: {counts[stratum]} of {target_counts[stratum]}"
@@ -178,6 +180,7 @@ def match_counts(
             )
             + ". Enlarge the pool, lower budget.n, or name fewer fields in by"
         )
+    # Draw the strata that give one problem more
     for stratum in sorted(spare, key=lambda stratum: stream.key(_format_stratum(stratum)))[
         : len(short)
     ]:

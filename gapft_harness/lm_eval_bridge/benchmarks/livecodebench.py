@@ -136,6 +136,7 @@ def _read_split(
     places: list[str] = []
     audit_texts: set[bytes] = set()
     excluded: Counter[str] = Counter()
+    # Divide by the day of the contest
     for record, place in _stream_records(revision):
         day = _parse_day(record["contest_date"], f"{place}: contest_date")
         split = "audit" if day >= first_day else "pool"
@@ -150,6 +151,7 @@ def _read_split(
         records.append({**_build_problem(record, place), "erratum": flag})
         places.append(place)
     documents = Documents(records, places)
+    # Name what is dropped
     sentences = [
         f"{SOURCE.benchmark} {name}: {count} problems dropped ({reason})"
         for reason, count in sorted(excluded.items())

@@ -543,6 +543,7 @@ class _State:
             second: the second state.
             second_rows: indices of rows in ``second``.
         """
+        # Choose rows, and the columns that any of them uses
         parts = [(second, torch.tensor(second_rows, dtype=torch.long, device=second.mask.device))]
         if first is not None:
             parts.insert(0, (first, torch.tensor(rows, dtype=torch.long, device=first.mask.device)))
@@ -552,6 +553,7 @@ class _State:
         count = sum(len(indices) for _, indices in parts)
         mask = second.mask.new_zeros((count, columns))
         cache = Cache(layer_class_to_replicate=_GrowingLayer)
+        # Copy keys and values, aligned at their ends
         for number, layer in enumerate(second.cache.layers):
             stores = []
             for name in ("keys", "values"):

@@ -92,6 +92,7 @@ class HfSampler:
             UserError: invalid argument, no model at ``pretrained``, a missing chat template or
                 start token, or an invalid adapter or one of a different model.
         """
+        # Load the model as lm-eval does
         check_chat_settings(settings)
         torch.set_num_threads(settings.threads)
         arguments = check_arguments(settings.model_args)
@@ -112,6 +113,7 @@ class HfSampler:
                 f"model.args: pretrained: {arguments['pretrained']!r}: found an encoder-decoder; "
                 "expected a decoder-only (causal) model"
             )
+        # Find the tokens that begin prompts and end responses
         self._start_ids = find_start_ids(self._lm.tokenizer, settings)
         self._own_end_ids = (
             to_id_set(self._lm.model.generation_config.eos_token_id)
@@ -121,6 +123,7 @@ class HfSampler:
         require_end_ids(self._lm.tokenizer, self._own_end_ids, arguments["pretrained"])
         embeddings = self._lm.model.get_input_embeddings().weight
         check_vocabulary(self._lm.tokenizer, embeddings.shape[0])
+        # Take out settings of generation_config that would change responses
         self._ignored = neutralise_generation_config(self._lm.model)
         self._notes: list[str] = []
         if note := describe_slow_dtype(
@@ -129,6 +132,7 @@ class HfSampler:
             self._notes.append(note)
         if self._ignored:
             self._notes.append(format_ignored_entries(arguments["pretrained"], self._ignored))
+        # Prepare decoding
         if adapter is not None:
             self._lm._model = merge_adapter(self._lm._model, adapter, self._lm.pretrained)
         self._loop = DecodeLoop(self._lm.model, self._lm.device, self._autocast)
@@ -153,6 +157,7 @@ class HfSampler:
         """
         while self._notes:
             report(0, 0, self._notes.pop(0))
+        # Encode the prompts; a prompt beyond the context gets no rows
         texts = [self._render(request) for request in requests]
         ids = {
             text: replace_start_ids(self._lm.tok_encode(text), self._start_ids)
@@ -165,6 +170,7 @@ class HfSampler:
             for number, (request, fit) in enumerate(zip(requests, fits, strict=True))
             if fit
         }
+        # Decode all rows, in smaller batches if the memory does not suffice
         ends = frozenset(find_end_ids(self._lm.tokenizer, self._own_end_ids, decoding.until))
         stops = decoding.until
         endings = StopRules(ends, decoding.max_gen_toks, stops, self._decode_all)

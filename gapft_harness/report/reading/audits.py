@@ -104,6 +104,7 @@ def read_audit(run_path: Path, k: int) -> Audit:
     Raises:
         GapftError: the tables contradict each other.
     """
+    # Read the three tables
     table = run_path / layout.responses_path("audit")
     states_table = run_path / layout.states_path("audit")
     problems = read_columns(
@@ -112,6 +113,7 @@ def read_audit(run_path: Path, k: int) -> Audit:
     states = read_columns(states_table, ("problem_id", "state"))
     responses = read_columns(table, ("problem_id", "index", "status", "answer"))
     deployed = read_columns(table, ("text",), DEPLOYED)
+    # Check that they have the same problems in the same order
     ids = problems["problem_id"]
     indices = [GREEDY, *range(k)]
     require_consistent(
@@ -124,6 +126,7 @@ def read_audit(run_path: Path, k: int) -> Audit:
         f"{table.parent}: problems, responses and states have different problems or a different "
         "order",
     )
+    # Check the states against the verdicts
     statuses = codes(responses["status"]).reshape(len(ids), len(indices))
     audit = Audit(
         ids=np.array(ids, dtype=np.str_),

@@ -134,6 +134,7 @@ def read_inputs(
         GapftError: the tables contradict each other.
     """
     run_path = run.path
+    # The run as a whole, and the source model on the audit
     budgets = read_budgets(run)
     facts = run.facts()
     recipe = run.recipe.model_dump(mode="json")
@@ -141,6 +142,7 @@ def read_inputs(
     audit = read_audit(run_path, k)
     # The time of this stage is unknown while it writes, and would change the page each time.
     stages = {name: item for name, item in facts["stages"].items() if name != "report"}
+    # The arms and their tables
     conditions = tuple(recipe["conditions"])
     seeds = tuple(sorted(recipe["seeds"]))
     arms = [Arm(condition, seed) for condition in conditions for seed in seeds] if budgets else []

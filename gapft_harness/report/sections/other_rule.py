@@ -75,6 +75,7 @@ def _list_agreements(inputs: ReportInputs, rule: OtherVerdicts) -> list[Row]:
     """
     rows: list[Row] = []
     for model in (SOURCE, *inputs.conditions):
+        # The responses that both rules judged
         arms = inputs.find_arms(model)
         decodes = [item.deployed for item in arms] or [inputs.audit.deployed]
         keys = [item.arm.name for item in arms] or [SOURCE]
@@ -85,6 +86,7 @@ def _list_agreements(inputs: ReportInputs, rule: OtherVerdicts) -> list[Row]:
         other = other_codes[judged] == PASS
         if not judged.any():
             return []
+        # Answers without a valid letter
         invalid = right = None
         if rule.answer_codes:
             answers = np.concatenate([rule.answer_codes[key] for key in keys])

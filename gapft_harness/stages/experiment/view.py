@@ -188,11 +188,13 @@ class View:
             scale: factor of the adapter's update; 1 for the adapter as trained.
             verb: the verb in progress messages.
         """
+        # The adapter
         adapter: dict[str, Input] = {}
         if arm.condition != SOURCE:
             folder = self.file(layout.adapter_path(arm))
             # what a sampler sees of it; the folder may also name the arm
             adapter["adapter"] = Output(folder, seen=content_hash(describe_adapter(folder)))
+        # How responses are decoded, and their random streams
         task = self.run.task
         search = self.recipe.search
         greedy = read_decoding(task)

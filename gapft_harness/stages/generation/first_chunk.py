@@ -45,6 +45,7 @@ def check_first_chunk(
     Raises:
         PluginError: the verifier raised, or returned something that is not an answer.
     """
+    # Count the responses without an answer, by cause
     rows = [
         (problem, generation)
         for problem, answer in zip(members, generated, strict=True)
@@ -59,6 +60,7 @@ def check_first_chunk(
     is_often_missing = bool(unanswered) and len(unanswered) * _UNANSWERED_DIVISOR >= len(rows)
     if not is_often_cut and not is_often_missing:
         return
+    # Name the remedies that fit
     remedies = []
     if causes[_LIMIT] or is_often_missing:
         remedies.append(f"raise search.max_gen_toks (now {decoding.max_gen_toks:,})")

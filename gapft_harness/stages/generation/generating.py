@@ -129,6 +129,7 @@ class ChunkGenerator:
         draft = _Draft()
         start = time.monotonic()
         samples_deployment = decoding.samples_deployment
+        # The first attempt
         requests = [
             Request(
                 p.id,
@@ -139,6 +140,7 @@ class ChunkGenerator:
             )
             for p in members
         ]
+        # Further attempts get the conversation so far
         for attempt in range(1, self.attempts + 1):
             if attempt > 1:
                 requests = build_next_requests(

@@ -176,9 +176,11 @@ def generate_and_judge(
                 keeps_verdicts=keeps_verdicts,
             )
 
+        # Generate the chunks that the store does not have
         source = generate_chunks(store, chunks, load, progress, share)
         if source:  # a worker without a chunk has none
             require_same_model(source)
+        # Judge all responses of this share
         responses = Responses()
         seconds = 0.0
         stored: dict[str, set[str]] = {"responses": set(), "verdicts": set()}
@@ -193,6 +195,7 @@ def generate_and_judge(
             stored["verdicts"] |= {part.step.place for part in verdict_chunks[-1].parts.values()}
         chunk_judge = ChunkJudge(judge, decodes.attempts, decodes.executions, run)
         judge_chunks(store, verdict_chunks, responses, chunk_judge, progress)
+    # Write the table
     if path is None:
         return {}, source, responses
     extra = {

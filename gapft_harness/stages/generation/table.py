@@ -86,6 +86,7 @@ def write_responses(
     unfitting_counts: Counter[str] = Counter()
     watch = CopyDetector()
     differing: dict[str, tuple[str, ...]] = {}
+    # Write the rows in the order of ids, and count while they are written
     ordered = sorted(problem.id for problem in problems)
 
     def build_rows(problem_ids: Sequence[str]) -> Iterator[Values]:
@@ -104,6 +105,7 @@ def write_responses(
     batches = (build_rows(ordered[start : start + _PROBLEM_BATCH]) for start in starts)
     schema = response_schema().with_metadata({PARTS: hash_parts(extra)})
     write_batches(path, schema, batches)
+    # Describe them
     facts: dict[str, Any] = {}
     if executions > 1:
         facts["executions"] = describe_executions(executions, differing)

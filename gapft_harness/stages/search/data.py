@@ -142,6 +142,7 @@ def _load_verifier(
             f"{task.location}: gen_prefix would apply only to the first of an episode's {attempts} "
             "attempts; set episode.attempts: 1, or remove gen_prefix from the task"
         )
+    # Choose the verifier and its parameters, and create it once to check them
     override = recipe.verifier
     is_renamed = override.name is not None and override.name != task.verifier
     name = override.name or task.verifier
@@ -158,6 +159,7 @@ def _load_verifier(
             plugins.get("response rule", task.keep)
         except UserError as error:
             raise error.with_place(f"{task.location}: metadata.gapft.keep") from error
+    # Record what decides prompts, responses and verdicts
     facts = {
         "name": task.name,
         "version": task.version,

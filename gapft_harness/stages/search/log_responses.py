@@ -123,6 +123,7 @@ def _build_response(
             f"{location}: "
             f"{sample.reason or 'has no text of a response; expected a generation task'}"
         )
+    # The log's verdict, and where it comes from
     passed = None
     source = ""
     rule = dict[str, str]()
@@ -139,6 +140,7 @@ def _build_response(
             rule = {}
         elif count > 1:
             rule.pop("metric")
+    # Its number
     index = sample.index if is_numbered(log) or sample.index != GREEDY else number
     return LoggedResponse(
         location,

@@ -265,6 +265,7 @@ class LogImport:
         known_problems = ProblemIndex(self.problems, self.split, self.settings.list_joined_fields())
         earlier_samples = 0 if is_numbered(log) else self.samples
         for row in read_responses(log, self.settings, greedy):
+            # Find its problem
             if self.settings.on and row.key[0] != "doc":
                 raise UserError(
                     f"{row.location}: identifies its problem by {row.key[0]}, but "
@@ -277,6 +278,7 @@ class LogImport:
                     raise known_problems.unknown_problem_error(row)
                 self.left_out += 1
                 continue
+            # Check index and verdict
             if greedy and row.index != GREEDY:
                 raise UserError(
                     f"{row.location}: found sample {row.index}; expected only greedy responses in "
@@ -285,6 +287,7 @@ class LogImport:
             index = row.index if row.index == GREEDY else earlier_samples + row.index
             locations.add(problem, index, row)
             self._check_verdict(row)
+            # Keep the greedy response and the first K samples
             if index == GREEDY or index < self.k:
                 line = {
                     "id": problem.id,

@@ -123,6 +123,7 @@ def _read_limited(
                 "(deduplicate)"
             )
         problems = remaining
+    # Leave out what the audit has
     if source == "pool" and recipe.data.drop_shared:
         audit_index = DuplicateIndex((problem.id, task.find_question(problem)) for problem in audit)
         remaining = [
@@ -134,6 +135,7 @@ def _read_limited(
                 "in the audit (drop_shared)"
             )
         problems = remaining
+    # Take the calibration's problems from the pool
     if source == "pool" and isinstance(calibration, int) and problems:
         pool, moved = divide_pool(problems, calibration, audit)
         if split == CALIBRATION:
@@ -151,6 +153,7 @@ def _read_limited(
                     "calibration problem"
                 )
             problems = pool
+    # Limit the number of problems
     limits = {"pool": recipe.data.pool_limit, "audit": recipe.data.audit_limit}
     limit = limits.get(split)
     if limit is not None and limit < len(problems):

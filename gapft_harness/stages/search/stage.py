@@ -163,6 +163,7 @@ def search_split(
         UserError: the task or its data changed meanwhile, or the model is not the described one.
     """
     progress(0, 0)
+    # Read the problems, and check that they and the verifier are those of the key
     plugins = load_plugins(plugin_files)
     checked = check_recipe(dict(recipe), "the run's recipe")
     splits, task = check_splits(checked, plugins, include_paths, [split])
@@ -174,6 +175,7 @@ def search_split(
         raise UserError(
             f"{split}: its problems or verifier have just changed; run the same command again"
         )
+    # Take the responses of logs, or of the model
     settings = SamplerSettings(**sampler_settings)
     log_facts = dict[str, Any]()
     if logs is not None and output is not None:
@@ -182,6 +184,7 @@ def search_split(
         settings = build_search_settings(checked, split, path)
     if output is not None:
         output.mkdir()
+    # Generate and judge
     facts, source, responses = generate_and_judge(
         build_decodes(split, search, episode, logs, described),
         members,

@@ -62,6 +62,7 @@ class _TrainingSteps:
         selection = view.output(layout.selection_path(arm))
         budget = view.output(layout.budget_path(arm))
         training = recipe.resolve_training(arm.condition)
+        # What every trainer sees
         settings: dict[str, Any] = {
             "trainer": training.trainer,
             "training": training.model_dump(mode="json"),
@@ -76,6 +77,7 @@ class _TrainingSteps:
         code = {"trainer": trainer.code_hash}
         inputs: dict[str, Input] = {}
         operational: dict[str, Any] = {}
+        # The bundled trainer sees only token ids and the end token; others may read everything
         if traits.as_documented:
             inputs["selection"] = _see_sequences(selection, budget)
             settings["end"] = {  # with the base, these decide the token that ends responses
@@ -84,6 +86,7 @@ class _TrainingSteps:
         else:
             inputs["selection"] = selection
             settings |= {"name": arm.name, "arguments": self._described_arguments}
+        # Online training searches itself
         if traits.needs_problems:
             inputs["problems"] = view.output(layout.problems_path("pool"))
             inputs["states"] = view.output(layout.states_path("pool"))

@@ -185,9 +185,11 @@ class VllmSampler:
             report(0, 0, self._notes.pop(0))
         if not requests:
             return []
+        # Encode the prompts
         prompts = self._encode_prompts(requests, decoding)
         ends = find_end_ids(self._lm.tokenizer, self._own_end_ids, decoding.until)
         stops = [*decoding.until, self._lm.tokenizer.eos_token or ""]
+        # One input for each response, with the seed of its stream
         settings = {
             row_decoding: _build_sampling(row_decoding, [stop for stop in stops if stop], ends)
             for row_decoding in {
@@ -203,6 +205,7 @@ class VllmSampler:
             if ids is not None
             for index, seed in zip(request.indices, request.seeds, strict=True)
         ]
+        # Generate, and gather the responses of each request
         opened = [opens_thought(self._retokenizer.render(request)) for request in requests]
         self._lm.model.reset_prefix_cache()
         outputs = iter(
