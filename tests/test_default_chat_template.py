@@ -17,7 +17,7 @@ from gapft_harness.core.records import Problem
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.hooks.registration import SamplerTraits
-from tests.kit.command import succeed
+from tests.kit.command import gapft, succeed
 from tests.kit.letters import prepare_letters_run
 from tests.kit.tiny_models import CHAT_TEMPLATE, write_byte_llama
 
@@ -46,6 +46,15 @@ def test_gap_and_dry_run_apply_template(folder: Path) -> None:
     )
     dry = succeed("run", "recipe.yaml", *ASKED, "--dry-run", "--run-dir", "dry", cwd=folder).stdout
     assert "chat_template: true" in dry
+
+
+def test_dry_run_names_a_changed_default(folder: Path) -> None:
+    run = ("run", "recipe.yaml", *ASKED, "--run-dir", "changed")
+    succeed(*run, "--only", "search", cwd=folder)
+    other = f"model.args.pretrained={folder / 'base'}"
+    dry = gapft(*run, "--set", other, "--dry-run", cwd=folder).stdout
+    (line,) = [line for line in dry.splitlines() if "are recomputed" in line]
+    assert "model.chat_template true → false" in line
 
 
 CLOCK_TEMPLATE = "{{ strftime_now('%d %H') }}:" + CHAT_TEMPLATE
