@@ -109,6 +109,11 @@ def test_equal_arguments_give_equal_keys(model: Path, arguments: dict[str, Any],
     assert compute_key(model, "vllm", **{**arguments, name: "another value"}) != expected
 
 
+@pytest.mark.parametrize("text", [".", "..", "/", "//"])
+def test_text_that_happens_to_name_the_working_folder_is_a_text(text: str) -> None:
+    assert descriptions.describe_argument([text]) == [text]
+
+
 @pytest.mark.parametrize("kind", ["file", "folder"])
 def test_files_named_by_arguments_count_by_content(model: Path, tmp_path: Path, kind: str) -> None:
     places = [tmp_path / name for name in ("one", "other")]
