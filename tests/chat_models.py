@@ -76,7 +76,8 @@ def write_chat_model(folder: Path, kind: str, template: str | None = None) -> Pa
     tokenizer.chat_template = own if template is None else template
     tokenizer.save_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder)
-    model.resize_token_embeddings(len(tokenizer))
+    # with mean_resizing new tokens may all get the same embedding
+    model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
     ids = tokenizer.convert_tokens_to_ids(ends)
     model.generation_config = GenerationConfig(bos_token_id=1, eos_token_id=ids, pad_token_id=0)
     model.config.eos_token_id = ids[0]
