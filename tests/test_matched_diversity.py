@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.experiments.controls.diversity import DiversityPart
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.bundled import list_bundled_recipes
 from gapft_harness.recipe.reading import load_recipe
 from gapft_harness.stages.experiment.loading import load_experiments
 from gapft_harness.training.plan import count_steps
-from tests.kit.part_tables import read_tables
 from tests.kit.planted_run import SEEDS, read_rows, read_selection, write_planted_task
+from tests.kit.report_tables import read_results
 
 BY = {"by": ["answer"]}
 MATCHED: dict[str, Any] = {
@@ -40,15 +39,14 @@ KEYS: dict[str, Any] = {
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("diversity") / "task"
     task = write_planted_task(folder, range(150), range(200, 260))
-    stages = ("search", "states", "select", "train", "audit")
-    run = task.run("matched", *(word for name in stages for word in ("--only", name)), **KEYS)
+    run = task.run("matched", **KEYS)
     task.verify("matched")
     return run
 
 
 @pytest.fixture(scope="module")
-def tables(run: Path) -> dict[str, list[dict[str, Any]]]:
-    return read_tables(run, DiversityPart())
+def tables(run: Path) -> dict[str, Any]:
+    return read_results(run)
 
 
 def count_strata(run: Path, condition: str) -> Counter[str]:
@@ -60,7 +58,7 @@ def count_strata(run: Path, condition: str) -> Counter[str]:
     return Counter(answers[problem] for problem in problems)
 
 
-def test_sets_are_matched_by_strata(run: Path, tables: dict[str, list[dict[str, Any]]]) -> None:
+def test_sets_are_matched_by_strata(run: Path, tables: dict[str, Any]) -> None:
     rows = {row["condition"]: row for row in tables["matched_diversity"]}
     assert list(rows) == list(MATCHED)
     gapft = count_strata(run, "gapft")

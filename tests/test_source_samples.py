@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from gapft_harness.experiments.scope import ScopePart
-from tests.kit.part_tables import read_tables
 from tests.kit.planted_run import SEEDS, read_rows, write_planted_task
 from tests.kit.report_tables import read_results
 
@@ -133,7 +131,7 @@ def test_stability_matches_verdicts(run: Path) -> None:
 
 
 def test_scope_rows_match_nested_budgets(run: Path) -> None:
-    tables, recorded = read_tables(run, ScopePart()), Tables(run)
+    tables, recorded = read_results(run), Tables(run)
     assert [(row["condition"], row["K"]) for row in tables["scope"]] == [
         (condition, k) for condition in CONDITIONS for k in (K, SEARCHED)
     ]
@@ -154,7 +152,7 @@ def test_scope_rows_match_nested_budgets(run: Path) -> None:
 
 def test_null_rates_match_shuffled_answers(run: Path) -> None:
     """Compare null rates with plain shuffles of the recorded answers."""
-    tables, recorded = read_tables(run, ScopePart()), Tables(run)
+    tables, recorded = read_results(run), Tables(run)
     rng = random.Random(1)
     for line in tables["scope"]:
         for state in "SU":

@@ -1,12 +1,10 @@
-"""README's commands work as written, and the demo's report has every arm."""
+"""README's commands work as written."""
 
 from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -14,33 +12,9 @@ from typer.testing import CliRunner
 from gapft_harness.cli.main import app
 from gapft_harness.core.errors import GapftError
 from tests.end_to_end.readme import read_blocks
-from tests.kit.command import gapft, lm_eval, succeed
-from tests.kit.report_tables import read_results
+from tests.kit.command import lm_eval, succeed
 
 ROOT = Path(__file__).parents[2]
-CONDITIONS = ["gapft", "uniform", "replay", "all_verified"]
-#: The run of the plugin page adds a plugin's condition.
-ALL, PLUGIN = [*CONDITIONS, "most_reachable"], "most_reachable.py"
-
-
-@pytest.fixture(scope="module")
-def whole_run(demo_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of README's run after the command with four conditions; a fifth is trained.
-
-    The fifth needs its plugin in each command that might make it again.
-    """
-    runs = tmp_path_factory.mktemp("demo") / "runs"
-    shutil.copytree(demo_run.parent, runs)
-    command, plugin = ("run", "demo", "--run-dir", runs / "demo"), demo_run.parents[1] / PLUGIN
-    assert f"give --plugin {plugin}" in gapft(*command).stderr.replace("\n", "")
-    succeed(*command, "--plugin", plugin)
-    return runs / "demo"
-
-
-@pytest.fixture(scope="module")
-def all_conditions(whole_run: Path) -> dict[str, Any]:
-    """The report of the four conditions."""
-    return read_results(whole_run)
 
 
 def test_readme_runs_as_written(readme_run: Path) -> None:
@@ -91,20 +65,6 @@ def test_commands_for_other_machines_resolve(
     assert {"demo", "test", "lint", "bench"} <= set(targets)
     makefile = (ROOT / "Makefile").read_text()
     assert all(re.search(rf"^{target}:", makefile, re.M) for target in targets)
-
-
-def test_report_has_every_arm(all_conditions: dict[str, Any]) -> None:
-    seeds = [(row["condition"], row["seed"]) for row in all_conditions["seeds"]]
-    assert seeds == [(name, seed) for name in ALL for seed in (13, 21, 73)]
-    assert all_conditions["run"][0]["problems"] == 1000
-    assert sum(r["problems"] for r in all_conditions["states"] if r["split"] == "pool") == 400
-
-
-def test_partial_report_does_not_shrink_the_next(whole_run: Path) -> None:
-    for options, expected in ((("--condition", "gapft", "--seed", "13"), ["gapft"]), ((), ALL)):
-        succeed("run", whole_run, "--only", "report", *options)
-        rows = read_results(whole_run)["conditions"]
-        assert [row["condition"] for row in rows] == ["source", *expected]
 
 
 def test_adapters_load_in_stock_lm_eval(demo_run: Path, tmp_path: Path) -> None:

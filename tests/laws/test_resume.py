@@ -33,6 +33,7 @@ from tests.kit.kills import (
     read_outcome,
 )
 from tests.kit.patience import PATIENCE_S
+from tests.kit.report_tables import read_results
 from tests.kit.running_commands import wait_for_end
 from tests.kit.runs import BASES, SNAPSHOTS, RunAt
 
@@ -293,6 +294,11 @@ def test_only_another_report_is_written_again(run_at: RunAt) -> None:
     results.write_text(f"{text} ")
     assert run.resume().returncode == 0
     assert results.read_text() == text
+    assert run.resume("--only", "report", "--condition", "gapft").returncode == 0
+    rows = read_results(run.path)["conditions"]
+    assert [row["condition"] for row in rows] == ["source", "gapft"]
+    assert run.resume().returncode == 0
+    assert results.read_text() == text, "a report on a part does not shrink the next"
 
 
 @pytest.mark.parametrize("snapshot", [*SNAPSHOTS][:-2])

@@ -13,7 +13,6 @@ import pytest
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.engine.runner import parse_inputs
-from gapft_harness.experiments.online import OnlinePart
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.bundled import find_recipe
 from gapft_harness.recipe.reading import load_recipe
@@ -23,8 +22,8 @@ from gapft_harness.stages.experiment import View
 from gapft_harness.stages.train.job import build_job
 from gapft_harness.stages.train.stage import list_training_steps
 from tests.kit.command import gapft, succeed
-from tests.kit.part_tables import read_tables
 from tests.kit.plugins import build_plugin
+from tests.kit.report_tables import read_results
 
 UPDATES, PROMPTS, SIZE = 3, 8, 8
 SMALL = [
@@ -114,7 +113,7 @@ def test_masking_changes_only_loss_divisor(run: Path) -> None:
 
 
 def test_online_tables_count_drawn_groups(run: Path) -> None:
-    tables = read_tables(run, OnlinePart())
+    tables = read_results(run)
     costs, drawn = ({r["condition"]: r for r in tables[n]} for n in ("online", "online_drawn"))
     assert list(costs) == ["gapft", "grpo_all", "grpo_masked"]
     assert costs["gapft"]["completion_tokens"] is None
