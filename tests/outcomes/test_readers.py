@@ -14,8 +14,11 @@ from gapft_harness.compare.comparison import compare
 from gapft_harness.compare.options import CompareOptions
 from gapft_harness.compare.page import build_page
 from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Problem
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.outcomes.logs import open_log
+from gapft_harness.recipe.sections import LogResponses
+from gapft_harness.stages.search.recorded import LogImport
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,13 +33,15 @@ def answers_plugin(tmp_path: Path) -> str:
     return str(tmp_path / "answers.py")
 
 
-def write_table(path: Path, right: Sequence[str]) -> str:
-    """Write a log of the plugin's format: question, gold, answer, right."""
+def write_table(path: Path, right: Sequence[str], samples: int = 0) -> str:
+    """Write a log of the plugin's format, of single responses or of several to each question."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(("question", "gold", "answer", "right"))
+        writer.writerow(("question", "gold", "answer", "right", *["sample"][:samples]))
         for row, verdict in enumerate(right):
-            writer.writerow((f"{row}+1?", row + 1, f"\\boxed{{{row + 1}}} {path.stem}", verdict))
+            for number in range(samples or 1):
+                cells = f"{row}+1?", row + 1, f"\\boxed{{{row + 1}}} {path.stem}", verdict
+                writer.writerow((*cells, *[number][:samples]))
     return str(path)
 
 
@@ -48,6 +53,22 @@ def test_compares_plugin_logs(answers_plugin: str, tmp_path: Path) -> None:
     assert (paired.before, paired.after, paired.gained, paired.lost) == (0.25, 0.75, 2, 0)
     build_page(comparison, written=True).write(tmp_path / "out")
     assert "boxed{2} after" in (tmp_path / "out/tables/items.csv").read_text()
+
+
+def test_search_takes_plugin_logs(answers_plugin: str, tmp_path: Path) -> None:
+    greedy = write_table(tmp_path / "greedy.csv", ["yes", "no"])
+    samples = write_table(tmp_path / "samples.csv", ["no", "yes"], samples=2)
+    problems = [
+        Problem(f"p{row}", f"{row}+1?", row + 1, {"question": f"{row}+1?"}) for row in range(2)
+    ]
+    logs = LogResponses(audit=(samples,), greedy={"audit": greedy}, on=("question",))
+    LogImport(logs, problems, "audit", 2, [answers_plugin]).write(tmp_path / "responses.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "responses.jsonl").open()]
+    passed = {(line["id"], line["index"]): line["passed"] for line in lines}
+    assert passed == {
+        ("p0", "greedy"): True, ("p0", 0): False, ("p0", 1): False,
+        ("p1", "greedy"): False, ("p1", 0): True, ("p1", 1): True,
+    }  # fmt: skip
 
 
 def test_names_plugins_that_claim_same_file(answers_plugin: str, tmp_path: Path) -> None:
