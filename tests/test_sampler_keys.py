@@ -76,8 +76,10 @@ def test_every_argument_has_its_declared_effect(model: Path, backend: str) -> No
         assert len(keys) == (1 if name in NO_EFFECT[backend] else 4), name
 
 
+# no text names a folder of the system, whose files would be hashed: /proc/kmsg has no end
+texts = st.text(st.characters(codec="ascii", exclude_characters="/"), max_size=5)
 values = st.recursive(
-    st.booleans() | st.integers(-(2**40), 2**40) | st.text(st.characters(codec="ascii"), max_size=5)
+    st.booleans() | st.integers(-(2**40), 2**40) | texts
     | st.floats(allow_nan=False, allow_infinity=False),
     lambda inner: st.lists(inner, max_size=3)
     | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),

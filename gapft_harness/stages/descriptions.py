@@ -237,6 +237,5 @@ def describe_argument(value: Any) -> Any:
 
 
 def _contains_working_folder(folder: Path) -> bool:
-    """Whether a folder is the working folder or above it, as ``.``, ``/`` and ``//`` are."""
-    working = Path.cwd()
-    return any(os.path.samefile(folder, above) for above in (working, *working.parents))
+    """Whether a folder is the working folder or above it, as a text such as ``.`` or ``/`` is."""
+    return Path.cwd().is_relative_to(folder.resolve())
