@@ -132,6 +132,12 @@ COMPONENTS = {
             "[__import__('dataclasses').replace(e, problem_id='x') for e in pool.recovered[:n]]",
         ),
     ),
+    "selector with its own budget": Component(
+        "def made(pool, n, rng):\n    BODY\n",
+        "conditions=[mine]",
+        return_each("[]"),
+        '"mine", made, budget="own"',
+    ),
     # it returns wrong facts, and has written an adapter nevertheless
     "trainer": Component(
         f"{WRITE_ADAPTER}def made(job):\n    write_adapter(job.output, 1)\n    BODY\n",
