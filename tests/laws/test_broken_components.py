@@ -15,6 +15,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from gapft_harness.hooks import manager
 from gapft_harness.hooks.registration import KINDS, find_hook
 from tests.kit.command import call
 from tests.kit.planted_run import PlantedTask, write_planted_task
@@ -298,6 +299,7 @@ PACKAGES = {
 @pytest.fixture
 def broken_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Put packages with plugins on the path, as pip installs them; return those that fail."""
+    manager._load_cached.cache_clear()  # earlier tests may have loaded plugins in this process
     for name, code in PACKAGES.items():
         (tmp_path / f"gapft_{name}").mkdir()
         (tmp_path / f"gapft_{name}/__init__.py").write_text("")
