@@ -98,7 +98,7 @@ def measure_ray(directories: Iterator[Path]) -> Figure:
     local = ("executor.workers=2",)
     with contextlib.closing(RayExecutor({"workers": 2, "threads": 1})) as executor:
         started = Job("start", "tests.executors.job_functions:nap", {"value": 0})
-        executor.run([started], lambda label, done, total: None)
+        executor.run([started], lambda *_: None)
         import ray  # after starting our Ray: it reads its settings on import
 
         address = ray.get_runtime_context().gcs_address
