@@ -13,6 +13,7 @@ import sys
 
 TYPE_CHECKING = False  # Importing typing (or __future__) would take longer than this whole file.
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from importlib.machinery import ModuleSpec
     from types import ModuleType
     from typing import Any
@@ -21,13 +22,16 @@ GROUP = "lm_eval.tasks"
 _MODULE = "lm_eval.tasks"
 
 
-class _WaitForTasks:
-    """An import hook for ``lm_eval.tasks``, removed when that module is imported."""
+class _Hook:
+    """An import hook for one module, removed when that module is imported."""
 
-    @classmethod
-    def find_spec(cls, name: str, path: "Any" = None, target: "Any" = None) -> "ModuleSpec | None":
-        """Find ``lm_eval.tasks`` as Python would, and extend it after its import."""
-        if name != _MODULE:
+    def __init__(self, name: str, function: "Callable[[ModuleType], object]") -> None:
+        self.name = name
+        self.function = function
+
+    def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "ModuleSpec | None":
+        """Find the module as Python would, and call the function after its import."""
+        if name != self.name:
             return None
         from importlib.machinery import PathFinder
 
@@ -36,12 +40,25 @@ class _WaitForTasks:
             run = spec.loader.exec_module
 
             def exec_module(module: "ModuleType") -> None:
-                sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not cls]
+                sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
                 run(module)
-                _extend_or_warn(module)
+                self.function(module)
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
+
+
+def call_after_import(name: str, function: "Callable[[ModuleType], object]") -> None:
+    """Call a function with a module when it has been imported; at once if it is imported already.
+
+    Args:
+        name: the module's full name.
+        function: called with the module.
+    """
+    if name in sys.modules:
+        function(sys.modules[name])
+    else:
+        sys.meta_path.insert(0, _Hook(name, function))
 
 
 def _extend_or_warn(module: "ModuleType") -> None:
@@ -121,4 +138,4 @@ def _warn(message: str) -> None:
 def install() -> None:
     """Install the import hook for ``lm_eval.tasks``, unless ``GAPFT_NO_AUTOLOAD=1``."""
     if os.environ.get("GAPFT_NO_AUTOLOAD") != "1":
-        sys.meta_path.insert(0, _WaitForTasks)
+        sys.meta_path.insert(0, _Hook(_MODULE, _extend_or_warn))

@@ -14,11 +14,13 @@ import secrets
 import sys
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from gapft_harness.analysis.pass_at_k import mean_pass_at_k
+from gapft_harness.autoload import call_after_import
 from gapft_harness.core.thoughts import remove_thoughts
 from gapft_harness.sandbox import Limits, Program, Result, Sandbox, Test
 
@@ -128,24 +130,17 @@ def _mean_pass_at_k(counts: Sequence[tuple[int, int]], k: int) -> float:
     return float(sum(rates, Fraction(0)) / len(rates))
 
 
+@functools.cache
 def install_code_eval() -> None:
     """Make ``evaluate.load("code_eval")`` return a ``CodeEval``, and allow tasks that use only it.
 
     lm-eval refuses a task marked ``unsafe_code`` unless the user confirms it. A task is allowed if
-    all its metrics are functions of modules that loaded this ``code_eval``.
+    all its metrics are functions of modules that loaded this ``code_eval``. ``evaluate``, which
+    imports torch and all pipelines of transformers, is imported only by the tasks that need it.
     """
-    import evaluate
     from lm_eval.api.task import ConfigurableTask
 
-    if getattr(evaluate.load, "answers_code_eval", False):
-        return
-    load = evaluate.load
     construct = ConfigurableTask.__init__
-    ours = CodeEval()
-
-    @functools.wraps(load)
-    def load_metric(path: str, *args: Any, **options: Any) -> Any:
-        return ours if path == "code_eval" else load(path, *args, **options)
 
     @functools.wraps(construct)
     def construct_task(self: Any, *args: Any, **options: Any) -> None:
@@ -153,9 +148,20 @@ def install_code_eval() -> None:
         if getattr(self, "UNSAFE_CODE", False) and uses_only_sandbox(self):
             self.UNSAFE_CODE = False
 
-    load_metric.answers_code_eval = True  # type: ignore[attr-defined]
-    evaluate.load = load_metric
     ConfigurableTask.__init__ = construct_task
+    call_after_import("evaluate", _replace_load)
+
+
+def _replace_load(evaluate: ModuleType) -> None:
+    """Make ``evaluate.load("code_eval")`` return a ``CodeEval``."""
+    load = evaluate.load
+    ours = CodeEval()
+
+    @functools.wraps(load)
+    def load_metric(path: str, *args: Any, **options: Any) -> Any:
+        return ours if path == "code_eval" else load(path, *args, **options)
+
+    evaluate.load = load_metric  # type: ignore[attr-defined]
 
 
 def uses_only_sandbox(task: Any) -> bool:
