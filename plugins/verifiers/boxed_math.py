@@ -15,7 +15,6 @@ from gapft_harness.api import (
     hookimpl,
 )
 from gapft_harness.core.processes import Closing
-from gapft_harness.verification.mathematics.comparing import find_gold_fault
 from gapft_harness.verification.mathematics.notation import tidy_answer
 from gapft_harness.verification.mathematics.responses import find_boxed_answer, find_written_answer
 from gapft_harness.verification.pool import Count, Outcome, Seconds
@@ -87,7 +86,12 @@ class BoxedMath(Closing):
         answer = self.find_gold_answer(gold)
         if not answer:
             return "the gold answer is empty"
-        fault = "" if _INTEGER.fullmatch(answer) else find_gold_fault(answer)
+        if _INTEGER.fullmatch(answer):
+            return ""
+        # Imported here: it imports sympy, which would delay every command.
+        from gapft_harness.verification.mathematics.comparing import find_gold_fault
+
+        fault = find_gold_fault(answer)
         return f"the gold answer {answer!r:.80} cannot be read: {fault}" if fault else ""
 
     def answer(self, text: str) -> str | None:
