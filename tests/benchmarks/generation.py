@@ -1,7 +1,8 @@
 """The sampler ``hf`` compared with lm-eval's own ``hf`` model on the same requests.
 
 ``GAPFT_BENCH_MODELS`` names the folders of chat models, separated as in ``PATH``, which are
-measured beside the demo's policy in bfloat16. Models are loaded before; one thread, processor time.
+measured beside the demo's policy, in float32 where the CPU has no instructions for bfloat16.
+Models are loaded before; one thread, processor time.
 """
 
 from __future__ import annotations
@@ -25,7 +26,13 @@ from gapft_harness.stages.generation.chunks import (
     build_sample_phases,
     build_single_phase,
 )
-from tests.benchmarks.measure import Figure, list_models, read_vocabulary_size, time_in_turn
+from tests.benchmarks.measure import (
+    Figure,
+    choose_dtype,
+    list_models,
+    read_vocabulary_size,
+    time_in_turn,
+)
 from tests.generated import generate_missing
 
 K, BATCH, ROUNDS = 8, 64, 3
@@ -54,8 +61,9 @@ def measure(folder: Path) -> Iterator[Figure]:
     demo.compare([problems], greedy, sampled, 1)  # the first round is slower
     yield demo.compare([problems] * ROUNDS, greedy, sampled, 1.1)
     greedy, sampled = Decoding(False, 64), Decoding(True, 64, (), 0.7, 0.95, 0)
+    dtype = choose_dtype()
     for number, model in enumerate(list_models("generation")):
-        pair = Pair(model.name, folder / str(number), model, "bfloat16", BATCH)
+        pair = Pair(model.name, folder / str(number), model, dtype, BATCH)
         chats = [pair.begin_chat(problem) for problem in problems[:PROBLEMS]]
         parts = [chats[first : first + PART] for first in range(0, PROBLEMS, PART)]
         goal = GOAL_OF_LARGE if read_vocabulary_size(model) > LARGE else GOAL
@@ -73,7 +81,8 @@ class Pair:
         self.sampler: Any = load_plugins().create_sampler(SamplerSettings("hf", arguments), None)
         self.lm = HFLM(**arguments)
         self.lm.model.generation_config = self.sampler._sampler._lm.model.generation_config
-        self.name, self._stores = name, (folder / str(n) for n in itertools.count())
+        self.name = f"{name}, {dtype}"
+        self._stores = (folder / str(n) for n in itertools.count())
 
     def compare(
         self,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gapft_harness.core.cpu import describe_slow_dtype
 from gapft_harness.engine.store import STORE_VARIABLE
 
 #: The environment variable with the folders of real models, separated as in ``PATH``.
@@ -97,6 +98,11 @@ def list_models(benchmark: str) -> list[Path]:
     if not folders:
         print(f"{benchmark}: no real model is measured: {MODELS} names none", file=sys.stderr)
     return folders
+
+
+def choose_dtype() -> str:
+    """Return the dtype in which this CPU computes a real model fastest."""
+    return "float32" if describe_slow_dtype("cpu", "bfloat16", "") else "bfloat16"
 
 
 def read_vocabulary_size(model: Path) -> int:

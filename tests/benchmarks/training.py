@@ -24,7 +24,13 @@ from gapft_harness.plugins.trainers.lora import lora
 from gapft_harness.recipe.recipe import resolve_model
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.plan import build_sequences, plan_steps
-from tests.benchmarks.measure import Figure, list_models, read_vocabulary_size, run_process
+from tests.benchmarks.measure import (
+    Figure,
+    choose_dtype,
+    list_models,
+    read_vocabulary_size,
+    run_process,
+)
 
 #: Our settings: the literal 2 x 8, as SFTTrainer's, and the same steps without padding.
 WAYS: dict[str, dict[str, Any]] = {"padded 2 x 8": {}, "without padding": {"padding_free": True}}
@@ -73,9 +79,11 @@ def measure(folder: Path) -> Iterator[Figure]:
     torch.set_num_threads(1)
     demo = Case("demo policy", resolve_model("bundled:demo"), 60, (15, 40), (10, 40), 6, 9)
     yield from compare_with_trl(folder, demo)
+    dtype = choose_dtype()
     for model in list_models("training"):
         words = read_vocabulary_size(model)
-        case = Case(model.name, str(model), words, (50, 130), (20, 60), 2, 2, "bfloat16")
+        name = f"{model.name}, {dtype}"
+        case = Case(name, str(model), words, (50, 130), (20, 60), 2, 2, dtype)
         yield from compare_with_trl(folder, case)
     yield measure_twelve_arms(folder)
 
