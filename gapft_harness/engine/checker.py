@@ -64,11 +64,11 @@ class Checker:
         for name, record in self.run.read_records().items():
             if name not in (*self.checked, *self.missing):
                 self.differences += _check_record(name, record)
-                self.differences += _check_bytes(self.run.folder / name, name, record)
+                self.differences += _check_bytes(self.run.path / name, name, record)
 
     def _check(self, step: Step) -> Output | Unknown:
         record = self.run.read_records().get(step.name)
-        path = self.run.folder / step.name
+        path = self.run.path / step.name
         if record is None:
             self.missing.append(step.name)
             return Unknown(f"{step.name} is not made")

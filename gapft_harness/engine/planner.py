@@ -74,7 +74,7 @@ class StrictPlanner(Planner):
         """
         outputs = super().__call__(steps)
         for name, reason in self.new.items():
-            path = self.run.folder / name
+            path = self.run.path / name
             if not path.exists():
                 raise UserError(describe_missing(path))
             raise UserError(

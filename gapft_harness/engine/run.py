@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -68,7 +68,7 @@ class Run:
     """
 
     def __init__(self, path: Path) -> None:
-        self.folder = path
+        self.path = path
         self._content = _Content()
 
     def read_records(self) -> Mapping[str, Record]:
@@ -87,36 +87,30 @@ class Run:
         """
         return copy.deepcopy(self._read().facts)
 
-    def update_facts(self, change: Callable[[dict[str, Json]], object]) -> None:
-        """Change the facts of the run itself.
-
-        Args:
-            change: changes them in place.
-        """
-        facts = self.read_facts()
-        change(facts)
-        self._write(facts, self.read_records())
+    def write_facts(self, facts: Mapping[str, Json]) -> None:
+        """Write facts of the run itself; those of other names stay."""
+        self._write({**self.read_facts(), **facts}, self.read_records())
 
     def has(self, file: str) -> bool:
         """Return whether a file or folder is recorded: as an output, or as a part of one."""
         return self._find_name(file) is not None
 
-    def path(self, file: str) -> Path:
+    def file(self, file: str) -> Path:
         """Return the path of an output, or of a file in one, after checking the output's content.
 
         Raises:
             UserError: it does not exist yet, has no record, or was changed after it was made.
         """
         name = self._find_name(file)
-        path = self.folder / file
+        path = self.path / file
         if name is None and path.exists():
             raise UserError(
                 f"{path}: has no record in {RECORDS}, so it is not known what it was made from; "
-                f"gapft run {self.folder} makes it again"
+                f"gapft run {self.path} makes it again"
             )
         if name is None or not path.exists():
             raise UserError(describe_missing(path))
-        if sha256(self.folder / name) != self.read_records()[name].digest:
+        if sha256(self.path / name) != self.read_records()[name].digest:
             raise UserError(
                 f"{path}: was changed after it was made (its hash differs from {RECORDS}); restore "
                 "it, or delete it: the same command then makes it again"
@@ -150,7 +144,7 @@ class Run:
             NotKnownYet: an input of the step does not exist yet.
         """
         record = self.read_records().get(step.name)
-        if record is None or not (self.folder / step.name).exists():
+        if record is None or not (self.path / step.name).exists():
             return None
         free = {*free_parts}
         recorded = record.made_from
@@ -159,7 +153,7 @@ class Run:
             {part: value for part, value in content.items() if part not in free}
             for content in (recorded, current)
         )
-        return Output(self.path(step.name), record.facts) if recorded == current else None
+        return Output(self.file(step.name), record.facts) if recorded == current else None
 
     def put(self, outputs: Mapping[str, tuple[Step, Output]]) -> dict[str, Output]:
         """Link outputs into the run and record them.
@@ -182,16 +176,16 @@ class Run:
         }
         self._write(self.read_facts(), kept)  # after a kill no record is that of other content
         for name, (_, output) in outputs.items():
-            place_link(output.path, self.folder / name)
+            place_link(output.path, self.path / name)
         self._write(self.read_facts(), {**records, **new})
         return {
-            name: Output(self.folder / name, output.facts) for name, (_, output) in outputs.items()
+            name: Output(self.path / name, output.facts) for name, (_, output) in outputs.items()
         }
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove outputs and then their records; the store keeps them."""
         removed = {*names}
-        for path in [self.folder / name for name in removed]:
+        for path in [self.path / name for name in removed]:
             hidden = path.with_name(f".{path.name}{PARTIAL}")
             remove_path(hidden)
             if path.exists():
@@ -203,7 +197,7 @@ class Run:
 
     def _read(self) -> _Content:
         """Read the file, unless it is the one that was read last."""
-        path = self.folder / RECORDS
+        path = self.path / RECORDS
         try:
             stamp = _read_stamp(path)
             if stamp != self._content.stamp:
@@ -220,7 +214,7 @@ class Run:
         if (facts, records) == (self._read().facts, self.read_records()):
             return
         outputs = {name: asdict(record) for name, record in sorted(records.items())}
-        path = self.folder / RECORDS
+        path = self.path / RECORDS
         write_json(path, {_FORMAT_KEY: FORMAT, **facts, _OUTPUTS_KEY: outputs})
         self._content = _Content(_read_stamp(path), facts, {**records})
 

@@ -126,7 +126,7 @@ class Runner:
             for name, step in steps.items()
         }
         outputs = self.run.put(made)
-        remove_path(self.run.folder / _OWN)
+        remove_path(self.run.path / _OWN)
         return outputs
 
     def _count_cheap_steps(self, steps: Iterable[Step]) -> Progress:
@@ -160,7 +160,7 @@ class Runner:
                         "made_from": step.made_from,
                         "inputs": step.list_paths(),
                         "values": {**step.settings, **step.operational},
-                        "target": str(self.run.folder / _OWN / step.name),
+                        "target": str(self.run.path / _OWN / step.name),
                     }
                     for step in steps
                 ],
@@ -173,7 +173,7 @@ class Runner:
         """Find what a job made; it may have run on another machine."""
         facts = facts_by_place[step.place]
         if facts.get(OWN_RUN_ONLY):
-            return Output(self.run.folder / _OWN / made.name, facts)
+            return Output(self.run.path / _OWN / made.name, facts)
         deadline = time.monotonic() + _VISIBLE_TIMEOUT_S
         while (output := self.store.find(step)) is None:
             if time.monotonic() > deadline:

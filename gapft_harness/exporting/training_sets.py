@@ -38,7 +38,7 @@ def write_training_sets(
         UserError: nothing is selected yet, or the texts of an example would differ from the tokens
             that the arm was trained on.
     """
-    names = sorted(run.outputs.read_records())
+    names = sorted(run.read_records())
     paths = [name for name in names if layout.find_top_folder(name) == layout.SELECTIONS]
     if not paths:
         raise UserError(

@@ -120,7 +120,7 @@ class Run:
 
     def _list_tables(self) -> dict[str, RunFile]:
         """List the recorded tables by path, without states from a part of the samples."""
-        names = [*self.directory.outputs.read_records()]
+        names = [*self.directory.read_records()]
         for split in read_searches(self.directory):
             names += [layout.problems_path(split), layout.responses_path(split)]
         places = {path: layout.parse_path(path) for path in sorted(names)}

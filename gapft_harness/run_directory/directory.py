@@ -49,14 +49,11 @@ def hash_recipe(recipe: Recipe) -> str:
     return content_hash(recipe.model_dump(mode="json"))
 
 
-class RunDirectory:
-    """One run on disk.
+class RunDirectory(Run):
+    """One run on disk: its outputs and their records, its recipe, and typed facts.
 
     Experiments open one with ``RunDirectory.open(path)`` and read files with ``run.file(name)``,
     which refuses a file that was changed.
-
-    Attributes:
-        outputs: the run's outputs and their records.
 
     Args:
         path: the run directory.
@@ -73,9 +70,8 @@ class RunDirectory:
         is_new: bool = False,
         changes: Sequence[str] = (),
     ) -> None:
-        self.path = path
+        super().__init__(path)
         self.recipe = recipe
-        self.outputs = Run(path)
         self.is_new = is_new
         self.changes = changes
 
@@ -106,7 +102,7 @@ class RunDirectory:
             facts = build_facts()
             facts["versions"] = find_versions()
             facts["recipe"] = hash_recipe(stored)
-            run.outputs.update_facts(lambda recorded: recorded.update(facts))
+            run.write_facts(facts)
         if run.is_new:
             run.write_recipe()
         return run
@@ -158,7 +154,7 @@ class RunDirectory:
 
         A run that existed before stays.
         """
-        if not self.is_new or self.outputs.read_records():
+        if not self.is_new or self.read_records():
             return
         for path in self.path.iterdir():
             if path.name != RUN_LOCK:  # this command holds it
@@ -166,21 +162,9 @@ class RunDirectory:
 
     # Outputs
 
-    def has(self, file: str) -> bool:
-        """Return whether the run has recorded a file or folder."""
-        return self.outputs.has(file)
-
-    def file(self, file: str) -> Path:
-        """Return the path of a finished file or folder, after checking its content.
-
-        Raises:
-            UserError: it does not exist yet, has no record, or was changed.
-        """
-        return self.outputs.path(file)
-
     def find_trained_arms(self) -> list[Arm]:
         """List the arms that have an adapter."""
-        places = map(layout.parse_path, self.outputs.read_records())
+        places = map(layout.parse_path, self.read_records())
         arms = [place.arm for place in places if place and place.kind == layout.ADAPTERS]
         return [arm for arm in arms if arm and (self.path / layout.adapter_path(arm)).exists()]
 
@@ -188,13 +172,13 @@ class RunDirectory:
 
     def facts(self) -> RunFacts:
         """Read the facts of the run itself."""
-        return cast(RunFacts, {**build_facts(), **self.outputs.read_facts()})
+        return cast(RunFacts, {**build_facts(), **self.read_facts()})
 
     def update_facts(self, change: Callable[[RunFacts], object]) -> None:
         """Read, change and write the facts of the run itself; the run's lock must be held."""
         facts = self.facts()
         change(facts)
-        self.outputs.update_facts(lambda recorded: recorded.update(facts))
+        self.write_facts(facts)
 
     @property
     def task(self) -> TaskFacts:
@@ -223,7 +207,7 @@ class RunDirectory:
 
     def _describe_changes(self, lines: Sequence[str]) -> Change:
         had_results = any(change["had_results"] for change in self.facts()["history"]) or any(
-            layout.find_top_folder(name) == layout.DECISIONS for name in self.outputs.read_records()
+            layout.find_top_folder(name) == layout.DECISIONS for name in self.read_records()
         )
         now = datetime.now(UTC).isoformat(timespec="seconds")
         return {"time": now, "changed": [*lines], "had_results": had_results}
@@ -236,10 +220,10 @@ class RunDirectory:
         changes nothing, nor does a mistake of the user.
         """
         start = time.monotonic()
-        old_records = self.outputs.read_records()
+        old_records = self.read_records()
 
         def apply_change(facts: RunFacts, *, is_complete: bool) -> None:
-            is_same = self.outputs.read_records() == old_records
+            is_same = self.read_records() == old_records
             if is_complete and stage in facts["stages"] and is_same:
                 return
             day = datetime.now(UTC).date().isoformat()

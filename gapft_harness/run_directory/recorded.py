@@ -37,7 +37,7 @@ class ImportFacts(TypedDict):
 
 def read_searches(run: RunDirectory) -> dict[str, Facts]:
     """Return the facts of each searched split of a run's recipe."""
-    records = run.outputs.read_records()
+    records = run.read_records()
     return {split: records[split].facts for split in list_splits(run.recipe) if split in records}
 
 
@@ -46,13 +46,13 @@ def read_decodes(run: RunDirectory) -> dict[str, Facts]:
 
     Names are those of ``layout.RunFile.name``.
     """
-    records = run.outputs.read_records()
+    records = run.read_records()
     return {name: records[table].facts for name, table in _list_decodes(run).items()}
 
 
 def _list_decodes(run: RunDirectory) -> dict[str, str]:
     """Map the names of tables of decisions to their paths; those of the audit come first."""
-    records = run.outputs.read_records()
+    records = run.read_records()
     audit = [layout.decisions_path(arm) for arm in list_arms(run.recipe)]
     places = {name: layout.parse_path(name) for name in dict.fromkeys([*audit, *records])}
     return {
@@ -70,7 +70,7 @@ def read_judged_facts(run: RunDirectory, fact: str) -> dict[str, Any]:
 
 def read_judges(run: RunDirectory) -> dict[str, Any]:
     """Return the verifier's description of itself for each table of responses that it judged."""
-    records = run.outputs.read_records()
+    records = run.read_records()
     tables = {**{name: name for name in read_searches(run)}, **_list_decodes(run)}
     return {
         name: records[table].made_from["machine"].get("verifier", {}).get("describes", {})
@@ -96,7 +96,7 @@ def read_source(run: RunDirectory) -> dict[str, Any]:
 
 def read_budgets(run: RunDirectory) -> dict[str, dict[str, Any]]:
     """Return the facts of the training set and the budget of each arm that has them."""
-    records = run.outputs.read_records()
+    records = run.read_records()
     budgets = {}
     for arm in list_arms(run.recipe):
         names = (layout.selection_path(arm), layout.budget_path(arm))
@@ -111,7 +111,7 @@ def read_training(run: RunDirectory) -> dict[str, dict[str, Any]]:
     An arm that shares adapter and decisions with an earlier one names it as ``TRAINED_AS``. Where
     the decisions may depend on the arm's name, they have different keys.
     """
-    records = run.outputs.read_records()
+    records = run.read_records()
     first_by_place = dict[tuple[str, str], str]()
     training: dict[str, dict[str, Any]] = {}
     for arm in list_arms(run.recipe):

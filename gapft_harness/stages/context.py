@@ -71,7 +71,7 @@ class Context:
     def build_runner(self) -> Runner:
         """Build the runner of the run's steps."""
         return Runner(
-            self.run.outputs,
+            self.run,
             open_store(self.run.path),
             self.executor,
             self.plugin_files,
@@ -81,7 +81,7 @@ class Context:
 
     def plan(self, steps: Iterable[Step]) -> Planner:
         """Find which outputs of steps the run or the store has."""
-        planner = Planner(self.run.outputs, open_store(self.run.path))
+        planner = Planner(self.run, open_store(self.run.path))
         planner(steps)
         return planner
 
@@ -104,7 +104,7 @@ class Context:
 
 def find_slots(run: RunDirectory) -> int | None:
     """Return n, the slots of a matched selector, without replay; None before the states."""
-    record = run.outputs.read_records().get(layout.states_path("pool"))
+    record = run.read_records().get(layout.states_path("pool"))
     return None if record is None else count_slots(run.recipe.budget.n, record.facts["states"])
 
 

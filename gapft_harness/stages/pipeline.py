@@ -40,7 +40,7 @@ def run_states_stage(context: Context) -> None:
         run.update_facts(lambda facts: facts.update({"task": task}))
     view = build_view(context)
     runner = context.build_runner()
-    StrictPlanner(run.outputs)(list_search_steps(view))
+    StrictPlanner(run)(list_search_steps(view))
     make_states(view, runner, context.splits)
 
 
@@ -49,7 +49,7 @@ def run_select_stage(context: Context) -> None:
     run = context.run
     view = build_view(context)
     runner = context.build_runner()
-    StrictPlanner(run.outputs)(list_search_steps(view))
+    StrictPlanner(run)(list_search_steps(view))
     make_states(view, runner)
     selections = make_selections(view, runner)
     context.warn(run.record_recipe([*dict.fromkeys(runner.changes)]))
@@ -64,13 +64,13 @@ def run_select_stage(context: Context) -> None:
 def _remove_other_splits(run: RunDirectory) -> None:
     """Remove a calibration that a changed recipe no longer has; the store keeps it."""
     if CALIBRATION not in list_splits(run.recipe):
-        run.outputs.remove([CALIBRATION])
+        run.remove([CALIBRATION])
 
 
 def _remove_other_arms(run: RunDirectory, selections: Selections) -> None:
     """Remove the outputs of arms without a training set; the store keeps them."""
-    places = {name: layout.parse_path(name) for name in run.outputs.read_records()}
-    run.outputs.remove(
+    places = {name: layout.parse_path(name) for name in run.read_records()}
+    run.remove(
         [
             name
             for name, place in places.items()
@@ -101,7 +101,7 @@ def run_train_stage(context: Context) -> None:
     """
     run = context.run
     view = build_view(context)
-    follow_selections(view, StrictPlanner(run.outputs))
+    follow_selections(view, StrictPlanner(run))
     check_packages(run.recipe, context.plugins)
     warnings = list_reward_warnings(run.recipe, run.task, context.plugins)
     run.update_facts(lambda facts: facts["warnings"].update(train=warnings))
@@ -118,12 +118,12 @@ def run_train_stage(context: Context) -> None:
 def run_audit_stage(context: Context) -> None:
     """Decode the audit with every arm's adapter."""
     view = build_view(context)
-    follow_selections(view, StrictPlanner(context.run.outputs))
+    follow_selections(view, StrictPlanner(context.run))
     context.make_decodes(context.build_runner(), list_audit_steps(view))
 
 
 def _run_experiments_stage(context: Context) -> None:
-    follow_selections(build_view(context), StrictPlanner(context.run.outputs))
+    follow_selections(build_view(context), StrictPlanner(context.run))
     run_experiments(context)
 
 

@@ -77,7 +77,7 @@ def hash_report_inputs(run: RunDirectory) -> str:
     facts["stages"] = {name: item for name, item in facts["stages"].items() if name != "report"}
     for name in ("report", "plugins", "include_paths"):
         del facts[name]
-    digests = {name: record.digest for name, record in run.outputs.read_records().items()}
+    digests = {name: record.digest for name, record in run.read_records().items()}
     return content_hash([facts, digests])
 
 
@@ -155,13 +155,13 @@ def _require_current_outputs(context: Context) -> None:
     needed = [("trainer", name) for name in run.recipe.list_trainers()]
     needed += [("sampler", run.recipe.model.backend), ("verifier", run.task["verifier"])]
     if not all(plugins.has(kind, name) for kind, name in needed):
-        for name in run.outputs.read_records():
+        for name in run.read_records():
             run.file(name)
         return
     arms = context.list_trainable_arms()
     files = context.plugin_files
     view = View(run, plugins, arms, files, cache=context.cache)
-    planner = StrictPlanner(run.outputs, free_parts=("machine", "code"))
+    planner = StrictPlanner(run, free_parts=("machine", "code"))
     follow_selections(view, planner)
     follow_arms(view, planner, load_experiments(run.recipe, plugins))
 

@@ -92,7 +92,7 @@ def test_output_that_is_not_kept_stays_in_its_run(place: Place) -> None:
     place.make_runner()(steps)
     place.make_runner()(steps)
     assert place.take_calls() == {"keep_here": 1}
-    assert [place.run().path(step.name).read_text() for step in steps] == ["late", "late"]
+    assert [place.run().file(step.name).read_text() for step in steps] == ["late", "late"]
     place.make_runner("other")(steps[:1])
     assert place.take_calls() == {"keep_here": 1}
     assert not [*place.store.root.rglob(MADE_FROM)]
@@ -128,7 +128,7 @@ def test_killed_change_of_an_own_output_can_be_taken_back(
         place.make_runner()([replace(step, version=2)])
     monkeypatch.undo()
     place.make_runner()([step])
-    assert place.run().path("a.txt").read_text() == "late"
+    assert place.run().file("a.txt").read_text() == "late"
 
 
 def damage(path: Path) -> None:

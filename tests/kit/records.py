@@ -67,7 +67,7 @@ def record_again(run: Path, *files: str) -> None:
 
 def record_files(run: RunDirectory, facts: Mapping[str, Mapping[str, Any]]) -> None:
     """Record files and folders that a test wrote as outputs with these facts, by name."""
-    run.outputs.put(
+    run.put(
         {
             name: (Step(name, _plant, {"name": name}), Output(run.path / name, own_facts))
             for name, own_facts in facts.items()

@@ -59,11 +59,9 @@ def run_experiments(context: Context) -> None:
     for experiment in load_experiments(run.recipe, context.plugins):
         for steps in experiment.steps(view):
             view.add(context.make_decodes(runner, steps))
-    others = sorted(
-        name for name in run.outputs.read_records().keys() - runner.requested if _is_own(name)
-    )
+    others = sorted(name for name in run.read_records().keys() - runner.requested if _is_own(name))
     if others:
-        run.outputs.remove(others)
+        run.remove(others)
         context.report_line(
             f"experiments: removed files that are no longer needed: {', '.join(others)}"
         )

@@ -108,7 +108,7 @@ class View:
             return whole if isinstance(whole, Unknown) else Output(whole.path / inner, whole.facts)
         if not self.has(file):
             return Unknown(describe_missing(self.run.path / file))
-        record = self.run.outputs.read_records().get(file)
+        record = self.run.read_records().get(file)
         return Output(self.run.file(file), record.facts if record else {})
 
     def add(self, outputs: Mapping[str, Output | Unknown]) -> None:

@@ -322,7 +322,7 @@ def _build_steps(
 
 def _require_same_searches(run: RunDirectory, steps: Sequence[Step]) -> None:
     """Require that splits which this command does not search were searched in the same way."""
-    planner = Planner(run.outputs)
+    planner = Planner(run)
     planner(steps)
     for name, reason in planner.new.items():
         raise UserError(

@@ -72,7 +72,7 @@ def verify(
 def _check_run(
     run: RunDirectory, plugins: Plugins, plugin_files: Sequence[str], findings: Differences
 ) -> None:
-    missing = build_facts().keys() - run.outputs.read_facts().keys()
+    missing = build_facts().keys() - run.read_facts().keys()
     findings.differences += [f"{RECORDS}: has no entry {name}" for name in sorted(missing)]
     findings.try_reading(layout.RECIPE, run.require_recorded_recipe)
     findings.collect(RECORDS, partial(_list_unrecorded_files, run, plugins))
@@ -86,7 +86,7 @@ def _check_run(
             _require_plugins(run, plugins)
     except UserError as error:
         # a plugin is not loaded, or its data are not on this machine: contents are still compared
-        checker = Checker(run.outputs)
+        checker = Checker(run)
         checker.check_others()
         findings.differences += checker.differences
         if not findings.differences:
@@ -100,7 +100,7 @@ def _check_run(
 
 def _list_unrecorded_files(run: RunDirectory, plugins: Plugins) -> Iterator[str]:
     """Yield the files in the folders of outputs that no record contains, without hidden ones."""
-    folders = {*RUN_FOLDERS, *map(layout.find_top_folder, run.outputs.read_records())}
+    folders = {*RUN_FOLDERS, *map(layout.find_top_folder, run.read_records())}
     folders |= {layout.SCALED, *(experiment.name for experiment in load_all_experiments(plugins))}
     for folder in sorted(folders.difference(_UNRECORDED_FOLDERS)):
         for path in sorted((run.path / folder).rglob("*")):

@@ -118,7 +118,7 @@ def _check_problems(run: RunDirectory, split: str) -> Iterator[str]:
     if any(a >= b for a, b in pairwise(ids)):
         yield f"{table}: does not have each problem once, ordered by id"
     found = hash_problems(problem for problem, _ in read_problems(run.path / table))
-    recorded = run.outputs.read_records()[split].made_from["settings"]["problems"]
+    recorded = run.read_records()[split].made_from["settings"]["problems"]
     yield from compare_values(table, found, dict(recorded), "its key has")
 
 

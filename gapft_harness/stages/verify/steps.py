@@ -67,7 +67,7 @@ def check_steps(
         train: partial(check_adapter, run, plugins),
         search_split: partial(check_search, run, judge),
     }
-    checker = Checker(run.outputs, checks)
+    checker = Checker(run, checks)
     arms = [arm for arm in list_arms(run.recipe) if run.has(layout.selection_path(arm))]
     view = View(run, plugins, arms, plugin_files)
 
