@@ -144,9 +144,12 @@ def change_keys(**keys: Any) -> Change:
     ("change", "message"),
     [
         (lambda lines: [*lines, lines[4]], "first in {file}, line 5"),
-        (lambda lines: lines[:6], "no sample for 1 of 3 problems, first: pool2-"),
-        (lambda lines: lines[:-1], "has 1 samples (the last: {file}, line 8), but problem pool0-"),
-        (lambda lines: [*lines[:4], *lines[5:]], ": sample 0 of problem pool1-"),
+        (lambda lines: lines[:6], "no greedy response for 1 of 3 problems, first: pool2-"),
+        (lambda lines: lines[:-1], "no sample 1 for 1 of 3 problems, first: pool2-"),
+        (
+            lambda lines: [*lines[:4], *lines[5:]],
+            "no sample 0 for 1 of 3 problems, first: pool1-",
+        ),
         (lambda lines: [*lines[:3], *lines[4:]], "no greedy response for 1 of 3 problems"),
         (drop_greedy, "found no greedy response"),
         (lambda lines: [*lines[:4], json.dumps(lines[4])[:30]], "line 5: malformed JSON"),

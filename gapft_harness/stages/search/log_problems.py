@@ -1,4 +1,4 @@
-"""Find the problems of a split by keys in logs, and record which responses were read."""
+"""Find the problems of a split by keys in logs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import GREEDY, Problem
+from gapft_harness.core.records import Problem
 from gapft_harness.outcomes.samples import find_field, hash_value
 from gapft_harness.stages.search.log_responses import LoggedResponse
 
@@ -87,85 +87,3 @@ class ProblemIndex:
         else:
             values = {name: document.get(name) for name in self._fields}
         return hash_value(values)
-
-
-class ResponseLocations:
-    """The location of each problem's responses, file and line, by index."""
-
-    def __init__(self) -> None:
-        self._locations: dict[str, dict[int, str]] = {}
-
-    def add(self, problem: Problem, index: int, row: LoggedResponse) -> None:
-        """Add one response.
-
-        Raises:
-            UserError: the response was already added.
-        """
-        locations = self._locations.setdefault(problem.id, {})
-        if index in locations:
-            response_name = "greedy response" if index == GREEDY else f"sample {index}"
-            raise UserError(
-                f"{row.location}: found the {response_name} of problem {problem.id} again, first "
-                f"in {locations[index]}; expected every response once"
-            )
-        locations[index] = row.location
-
-    def count_samples(self, problems: Sequence[Problem], earlier_samples: int, files: str) -> int:
-        """Count the samples of each problem after the first ``earlier_samples`` ones.
-
-        Raises:
-            UserError: a problem has no samples, a gap in their numbers, or a different count.
-        """
-        by_count: dict[int, tuple[str, str]] = {}
-        missing_ids = []
-        for problem in problems:
-            locations = self._locations.get(problem.id, {})
-            indices = sorted(index for index in locations if index >= earlier_samples)
-            if not indices:
-                missing_ids.append(problem.id)
-                continue
-            last = locations[indices[-1]]
-            expected = range(earlier_samples, indices[-1] + 1)
-            if gaps := [index for index in expected if index not in locations]:
-                raise UserError(
-                    f"{files}: sample {gaps[0]} of problem {problem.id} is missing, but sample "
-                    f"{indices[-1]} exists ({last}); expected all numbers from 0"
-                )
-            by_count.setdefault(len(indices), (problem.id, last))
-        if missing_ids and by_count:
-            raise _missing_responses_error(files, "no sample", missing_ids, problems)
-        if len(by_count) > 1:
-            few = min(by_count)
-            many = max(by_count)
-            (problem_id, last), (other_id, _) = by_count[few], by_count[many]
-            raise UserError(
-                f"{files}: problem {problem_id} has {few} samples (the last: {last}), but problem "
-                f"{other_id} has {many}; expected the same number for each problem"
-            )
-        return next(iter(by_count), 0)
-
-    def require_greedy(self, problems: Sequence[Problem], files: str) -> None:
-        """Check that every problem has a greedy response.
-
-        Raises:
-            UserError: a problem has none.
-        """
-        missing_ids = [
-            problem.id for problem in problems if GREEDY not in self._locations.get(problem.id, ())
-        ]
-        if len(missing_ids) == len(problems):
-            raise UserError(
-                f"{files}: found no greedy response. States need them: G is solved by one greedy "
-                "decode, S and U are not. Give a log of greedy responses: search.responses.greedy"
-            )
-        if missing_ids:
-            raise _missing_responses_error(files, "no greedy response", missing_ids, problems)
-
-
-def _missing_responses_error(
-    files: str, missing_part: str, missing_ids: Sequence[str], problems: Sequence[Problem]
-) -> UserError:
-    return UserError(
-        f"{files}: {missing_part} for {len(missing_ids)} of {len(problems)} problems, first: "
-        f"{missing_ids[0]}; expected all problems of the split"
-    )

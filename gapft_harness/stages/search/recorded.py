@@ -18,7 +18,7 @@ from gapft_harness.outcomes.logs import Log, open_log
 from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
 from gapft_harness.recipe.sections import LogResponses
 from gapft_harness.run_directory.recorded import ImportFacts
-from gapft_harness.stages.search.log_problems import ProblemIndex, ResponseLocations
+from gapft_harness.stages.search.log_problems import ProblemIndex
 from gapft_harness.stages.search.log_responses import LoggedResponse, is_numbered, read_responses
 
 #: The sampler that replays responses.
@@ -130,6 +130,7 @@ class LogImport:
         hashes: the hash of each log, the same before and after reading.
         response_count: the number of responses taken.
         samples: the samples of each problem in the logs that were read so far.
+        locations: file and line of each problem's responses, by index.
         left_out: responses whose problem is not in the split.
         verdict_sources: the sources of verdicts in the logs.
         verdict_rules: the filter and the metric of the verdicts, which must be equal in all rows,
@@ -145,6 +146,7 @@ class LogImport:
     hashes: dict[str, str] = field(default_factory=dict)
     response_count: int = 0
     samples: int = 0
+    locations: dict[str, dict[int, str]] = field(default_factory=dict)
     left_out: int = 0
     verdict_sources: dict[str, None] = field(default_factory=dict)
     verdict_rules: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -184,19 +186,15 @@ class LogImport:
                 "logs of one format"
             )
         # write the responses; plain JSON lines number their samples over all files
-        locations = ResponseLocations()
+        self.locations = {problem.id: {} for problem in self.problems}
         with file.open("w", encoding="utf-8") as lines:
             for path, log in zip(paths, logs, strict=True):
                 self.formats[path] = log.kind
-                for line in self._build_lines(path, log, locations):
+                for line in self._build_lines(path, log):
                     lines.write(json.dumps(line, ensure_ascii=True) + "\n")
                     self.response_count += 1
-                if path != self.greedy_path and not is_numbered(log):
-                    self.samples += locations.count_samples(self.problems, self.samples, path)
-        if True in are_numbered:
-            self.samples = locations.count_samples(self.problems, 0, all_paths)
         # every problem has its responses, and no log changed meanwhile
-        locations.require_greedy(self.problems, all_paths)
+        self._require_all_responses(all_paths)
         if self.samples < self.k:
             remedy = "give more logs"
             if self.samples:
@@ -253,9 +251,27 @@ class LogImport:
             )
         return warnings
 
-    def _build_lines(
-        self, path: str, log: Log, locations: ResponseLocations
-    ) -> Iterator[dict[str, Any]]:
+    def _require_all_responses(self, files: str) -> None:
+        """Require a greedy response and the same samples for every problem."""
+        for index in (GREEDY, *range(self.samples)):
+            missing_ids = [name for name, found in self.locations.items() if index not in found]
+            if index == GREEDY and len(missing_ids) == len(self.locations):
+                raise UserError(
+                    f"{files}: found no greedy response. States need them: G is solved by one "
+                    "greedy decode, S and U are not. Give a log of greedy responses: "
+                    "search.responses.greedy"
+                )
+            if missing_ids:
+                last = self.samples - 1
+                locations = (found[last] for found in self.locations.values() if last in found)
+                raise UserError(
+                    f"{files}: no {_name_response(index)} for {len(missing_ids)} of "
+                    f"{len(self.locations)} problems, first: {missing_ids[0]}; expected a greedy "
+                    "response and the same samples for every problem, numbered from 0; the last "
+                    f"found is {_name_response(last)} ({next(locations)})"
+                )
+
+    def _build_lines(self, path: str, log: Log) -> Iterator[dict[str, Any]]:
         """Check every response of a log, and record where it is and who judged it.
 
         Yields:
@@ -285,7 +301,13 @@ class LogImport:
                     "the log of search.responses.greedy"
                 )
             index = row.index if row.index == GREEDY else earlier_samples + row.index
-            locations.add(problem, index, row)
+            if (first := self.locations[problem.id].get(index)) is not None:
+                raise UserError(
+                    f"{row.location}: found the {_name_response(index)} of problem {problem.id} "
+                    f"again, first in {first}; expected every response once"
+                )
+            self.locations[problem.id][index] = row.location
+            self.samples = max(self.samples, index + 1)
             self._check_verdict(row)
             # Keep the greedy response and the first K samples
             if index == GREEDY or index < self.k:
@@ -321,6 +343,10 @@ class LogImport:
                     f"choose one for all logs (search.responses.{kind}), or have the task's "
                     "verifier judge (search.responses.judge)"
                 )
+
+
+def _name_response(index: int) -> str:
+    return "greedy response" if index == GREEDY else f"sample {index}"
 
 
 def _hash_logs(paths: Sequence[str]) -> dict[str, str]:
