@@ -20,7 +20,6 @@ from gapft_harness.stages.report import is_report_current, run_report_stage
 from gapft_harness.stages.search.stage import run_search_stage
 from gapft_harness.stages.selection.stage import list_replicate_warnings
 from gapft_harness.stages.steps import (
-    Selections,
     follow_selections,
     list_audit_steps,
     list_search_steps,
@@ -51,10 +50,9 @@ def run_select_stage(context: Context) -> None:
     runner = context.build_runner()
     StrictPlanner(run)(list_search_steps(view))
     make_states(view, runner)
-    selections = make_selections(view, runner)
+    make_selections(view, runner)
     context.warn(run.record_recipe([*dict.fromkeys(runner.changes)]))
-    if run.changes or not selections.n:
-        _remove_other_arms(run, selections)
+    _remove_other_arms(run, runner.requested)
     run.write_recipe()
     for line in (*_describe_budgets(run), *list_replicate_warnings(run.recipe)):
         context.report_line(line)
@@ -67,16 +65,16 @@ def _remove_other_splits(run: RunDirectory) -> None:
         run.remove([CALIBRATION])
 
 
-def _remove_other_arms(run: RunDirectory, selections: Selections) -> None:
-    """Remove the outputs of arms without a training set; the store keeps them."""
+def _remove_other_arms(run: RunDirectory, requested: Iterable[str]) -> None:
+    """Remove the outputs of arms for which nothing was requested; the store keeps them.
+
+    If no setting changed, arms stay that the recipe does not have.
+    """
+    selected = {place.arm for place in map(layout.parse_path, requested) if place and place.arm}
     places = {name: layout.parse_path(name) for name in run.read_records()}
-    run.remove(
-        [
-            name
-            for name, place in places.items()
-            if place and place.arm and place.arm not in selections.facts
-        ]
-    )
+    others = [n for n, place in places.items() if place and place.arm and place.arm not in selected]
+    if run.changes or not selected:
+        run.remove(others)
 
 
 def _describe_budgets(run: RunDirectory) -> Iterator[str]:

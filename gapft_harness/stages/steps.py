@@ -6,7 +6,7 @@ Each function takes ``make``: a ``Runner``, a ``Planner`` or a ``Checker`` of th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from gapft_harness.core.records import Arm, Budget
@@ -63,23 +63,12 @@ def make_states(
     return outputs
 
 
-@dataclass(frozen=True)
-class Selections:
-    """The training sets of a run.
-
-    Attributes:
-        n: the slots of matched conditions; 0 if there is nothing to train on.
-        facts: what the steps report on each arm's training set and budget.
-        groups: the budget of each group of matched arms, by its first arm.
-    """
-
-    n: int
-    facts: Mapping[Arm, Mapping[str, Any]] = field(default_factory=dict)
-    groups: Mapping[Arm, Budget] = field(default_factory=dict)
-
-
-def make_selections(view: View, make: Make) -> Selections:
+def make_selections(view: View, make: Make) -> Mapping[Arm, Budget]:
     """Select every arm's training set, count its budget, and require equal budgets.
+
+    Returns:
+        The budget of each group of matched arms, by its first arm; empty if there is nothing to
+        train on.
 
     Raises:
         UserError: a pool too small for the budget, or tokens that differ by more than the recipe
@@ -88,9 +77,8 @@ def make_selections(view: View, make: Make) -> Selections:
         NotKnownYet: the states are not made yet.
     """
     recipe = view.recipe
-    n = count_slots(recipe.budget.n, _count_states(view, recipe.search.k))
-    if not n:
-        return Selections(0)
+    if not count_slots(recipe.budget.n, _count_states(view, recipe.search.k)):
+        return {}
     slots = count_condition_slots(recipe, lambda name: _count_states(view, recipe.find_k(name)))
     arms = list_arms(recipe)
     sets = make([_build_select_step(view, arm, slots[arm.condition]) for arm in arms])
@@ -104,8 +92,7 @@ def make_selections(view: View, make: Make) -> Selections:
         }
         for arm in arms
     }
-    groups = require_equal_budgets(recipe, slots, facts)
-    return Selections(n, facts, groups)
+    return require_equal_budgets(recipe, slots, facts)
 
 
 def follow_selections(view: View, make: Make) -> None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from gapft_harness.core.records import GREEDY, SOURCE, Arm, Budget
+from gapft_harness.core.records import GREEDY, SOURCE
 from gapft_harness.core.streams import SampleStreams
 from gapft_harness.engine.checker import Check, Checker
 from gapft_harness.engine.outputs import NotKnownYet, Output
@@ -76,8 +76,7 @@ def check_steps(
 
     _follow(findings, "search", lambda: check_listed(lambda: list_search_steps(view, problems)))
     _follow(findings, "states", lambda: make_states(view, checker, find_searched_splits(run)))
-    selections = _follow(findings, "selections", lambda: make_selections(view, checker))
-    groups: Mapping[Arm, Budget] = {} if selections is None else selections.groups
+    groups = _follow(findings, "selections", lambda: make_selections(view, checker)) or {}
     for first, budget in groups.items():
         findings.checked.append(
             f"the arms matched with {first.name} have n = {budget.n}, N = {budget.exposures}, "
