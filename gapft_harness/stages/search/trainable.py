@@ -10,7 +10,6 @@ from gapft_harness.core.records import Problem
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.registration import SamplerTraits, SelectorTraits
 from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
-from gapft_harness.recipe.sections import Training
 
 #: Maximum number of problems that a message names.
 _MAX_NAMED = 3
@@ -82,48 +81,24 @@ def check_lengths(
     conversation = recipe.evidence.context == "conversation"
     attempts = task["episode"]["attempts"] if conversation else 1
     response = task["decoding"]["max_gen_toks"] * attempts
-    limits: dict[tuple[int, bool, int], str] = {}
-    for name in recipe.conditions:
+    for name, condition in recipe.conditions.items():
         settings = recipe.resolve_training(name)
-        limits.setdefault(
-            (
-                settings.max_length,
-                _requires_whole_responses(recipe, name, plugins),
-                _count_extra_tokens(recipe, settings),
-            ),
-            name,
-        )
-    for (limit, must_fit, shift), name in limits.items():
+        selector = plugins.get("selector", condition.selector).require_traits(SelectorTraits)
+        # truncation would make two sets of borrowed targets differ
+        must_fit = settings.too_long == "refuse" or selector.responses == "borrowed"
         needed = response if must_fit else 1
+        extra_start = 0  # start tokens that the generator's prompt does not have
+        if settings.start_tokens is not None and recipe.model.start_tokens is not None:
+            extra_start = settings.start_tokens - recipe.model.start_tokens
+        totals = [tokens + extra_start + needed for tokens in lengths]
         longer = [
-            (tokens + shift + needed, problem.id)
-            for tokens, problem in zip(lengths, pool, strict=True)
-            if tokens + shift + needed > limit
+            (total, problem.id)
+            for total, problem in zip(totals, pool, strict=True)
+            if total > settings.max_length
         ]
         if longer:
+            limit = settings.max_length
             raise _too_long_error(longer, len(pool), needed, limit, must_fit, name)
-
-
-def _requires_whole_responses(recipe: Recipe, condition: str, plugins: Plugins) -> bool:
-    """Return whether a condition's responses may not be truncated.
-
-    They may not if training refuses truncation, or if its targets are borrowed from other problems:
-    truncation would make two sets of targets differ.
-    """
-    selector = plugins.get("selector", recipe.conditions[condition].selector)
-    can_borrow = selector.require_traits(SelectorTraits).responses == "borrowed"
-    return can_borrow or recipe.resolve_training(condition).too_long == "refuse"
-
-
-def _count_extra_tokens(recipe: Recipe, settings: Training) -> int:
-    """Count the start tokens that a training prompt has in addition to the generator's."""
-    training_tokens = settings.start_tokens
-    generation_tokens = recipe.model.start_tokens
-    return (
-        0
-        if training_tokens is None or generation_tokens is None
-        else training_tokens - generation_tokens
-    )
 
 
 def _too_long_error(
