@@ -40,7 +40,7 @@ from gapft_harness.stages.experiment import Experiment, View, load_experiments
 from gapft_harness.stages.search.data import check_splits, hash_problems
 from gapft_harness.stages.search.stage import (
     build_search_step,
-    count_stored_parts,
+    describe_stored_parts,
     needs_model,
 )
 from gapft_harness.stages.search.trainable import NotTrainable, check_trainable
@@ -313,7 +313,7 @@ def _describe_searches(dry_run: _DryRun, view: View) -> Iterator[str]:
         elif needs_model(step):
             yield f"{subject}: known once the model is loaded: its files are not on this machine"
         else:
-            text = count_stored_parts(step, problems, open_store(dry_run.path)).describe()
+            text = describe_stored_parts(step, problems, open_store(dry_run.path))
             reason = planner.new[split]
             yield f"{subject}: {text}{f' ({reason})' if reason else ''}"
 

@@ -197,7 +197,7 @@ class View:
         # How responses are decoded, and their random streams
         task = self.run.task
         search = self.recipe.search
-        greedy = read_decoding(task)
+        greedy = read_decoding(task["decoding"])
         decoding = (
             build_sampled_decoding(greedy, search)
             if samples

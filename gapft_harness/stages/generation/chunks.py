@@ -62,9 +62,9 @@ class Chunk:
         return {phase: output for phase, output in outputs.items() if output is not None}
 
 
-def read_decoding(task: Mapping[str, Any]) -> Decoding:
-    """Read the greedy deployment decode from a task's facts."""
-    return Decoding(False, task["decoding"]["max_gen_toks"], tuple(task["decoding"]["until"]))
+def read_decoding(facts: Mapping[str, Any]) -> Decoding:
+    """Read the greedy deployment decode from the fact ``decoding`` of a task."""
+    return Decoding(False, facts["max_gen_toks"], tuple(facts["until"]))
 
 
 def build_deployment_decoding(greedy: Decoding, search: Search) -> Decoding:
@@ -108,19 +108,6 @@ def build_sample_phases(decoding: Decoding, samples: int) -> list[DecodePhase]:
     """
     blocks = [range(first, min(first + BLOCK, samples)) for first in range(0, samples, BLOCK)]
     return [DecodePhase(decoding, tuple(block)) for block in blocks]
-
-
-def build_search_phases(greedy: Decoding, search: Search) -> list[DecodePhase]:
-    """Build the phases of a search: the deployment decode, and samples in blocks.
-
-    Args:
-        greedy: the greedy decode, with limit and stop strings.
-        search: the recipe's section.
-    """
-    return [
-        build_single_phase(build_deployment_decoding(greedy, search)),
-        *build_sample_phases(build_sampled_decoding(greedy, search), search.k),
-    ]
 
 
 def count_chunk_problems(chunk: int, phases: Sequence[DecodePhase]) -> int:

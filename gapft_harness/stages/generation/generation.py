@@ -208,36 +208,10 @@ def generate_and_judge(
     return facts, source, responses
 
 
-@dataclass(frozen=True)
-class StoredCounts:
-    """How much of a table's work is in a store.
-
-    Attributes:
-        stored: stored responses, each attempt counted.
-        new: maximum number of responses to generate.
-        unjudged: verdicts to compute for stored responses.
-    """
-
-    stored: int = 0
-    new: int = 0
-    unjudged: int = 0
-
-    def describe(self) -> str:
-        """Describe reused and new work."""
-        parts = []
-        if self.stored:
-            parts.append(f"{self.stored:,} responses reused" if self.new else "reused")
-        if self.new:
-            parts.append(f"{self.new:,} new")
-        if self.unjudged:
-            parts.append(f"{self.unjudged:,} verdicts new")
-        return ", ".join(parts)
-
-
-def count_stored(
+def describe_stored(
     decodes: Decodes, store: Store, problems: Sequence[Problem], phases: Sequence[DecodePhase]
-) -> StoredCounts:
-    """Count the responses and verdicts of a table that the store has.
+) -> str:
+    """Describe how many of a table's responses and verdicts the store has, and how many are new.
 
     Raises:
         UserError: a stored part was changed.
@@ -252,4 +226,10 @@ def count_stored(
                 new += chunk.count_decodes([phase]) * decodes.attempts
         verdicts = decodes.place_verdicts(chunk, parts)
         unjudged += sum(parts[p].facts["responses"] for p in verdicts.list_missing(store))
-    return StoredCounts(stored, new, unjudged)
+    reused = f"{stored:,} responses reused" if new else "reused"
+    counts = (
+        reused if stored else "",
+        f"{new:,} new" if new else "",  # at most: an episode may end before its last attempt
+        f"{unjudged:,} verdicts new" if unjudged else "",
+    )
+    return ", ".join(filter(None, counts))

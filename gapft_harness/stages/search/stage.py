@@ -46,14 +46,14 @@ from gapft_harness.stages.descriptions import describe_verifier, require_describ
 from gapft_harness.stages.generation.chunks import (
     DecodePhase,
     build_deployment_decoding,
-    build_search_phases,
+    build_sample_phases,
+    build_sampled_decoding,
     build_single_phase,
     read_decoding,
 )
 from gapft_harness.stages.generation.generation import (
     Decodes,
-    StoredCounts,
-    count_stored,
+    describe_stored,
     generate_and_judge,
 )
 from gapft_harness.stages.search.data import check_data, check_splits, hash_problems
@@ -188,7 +188,7 @@ def search_split(
     facts, source, responses = generate_and_judge(
         build_decodes(split, search, episode, logs, described),
         members,
-        build_phases(split, {"decoding": decoding}, Search.model_validate(dict(search))),
+        build_phases(split, decoding, search),
         None if output is None else output / "responses.parquet",
         store=Store(Path(store)),
         run=run,
@@ -238,22 +238,28 @@ def _describe_log_model(source: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def build_phases(split: Split, task: Mapping[str, Any], search: Search) -> list[DecodePhase]:
-    """Build the phases of a split's responses.
+def build_phases(
+    split: Split, decoding: Mapping[str, Any], search: Mapping[str, Any]
+) -> list[DecodePhase]:
+    """Build the phases of a split's search: the deployment decode, and samples in blocks.
 
     Args:
-        split: the split.
-        task: facts with the task's ``decoding``.
-        search: the settings of the search.
+        split: the split; ``calibration`` has no samples.
+        decoding: see ``search_split``.
+        search: see ``search_split``.
     """
-    greedy = read_decoding(task)
-    if split == CALIBRATION:
-        return [build_single_phase(build_deployment_decoding(greedy, search))]
-    return build_search_phases(greedy, search)
+    greedy = read_decoding(decoding)
+    settings = Search.model_validate(dict(search))
+    return [
+        build_single_phase(build_deployment_decoding(greedy, settings)),
+        *build_sample_phases(
+            build_sampled_decoding(greedy, settings), 0 if split == CALIBRATION else settings.k
+        ),
+    ]
 
 
-def count_stored_parts(step: Step, problems: Sequence[Problem], store: Store) -> StoredCounts:
-    """Count the parts of a split's search that the store has.
+def describe_stored_parts(step: Step, problems: Sequence[Problem], store: Store) -> str:
+    """Describe which parts of a split's search the store has.
 
     Args:
         step: the step of the search.
@@ -263,8 +269,8 @@ def count_stored_parts(step: Step, problems: Sequence[Problem], store: Store) ->
     values = {**step.settings, **step.operational}
     names = ("split", "search", "episode", "logs", "described")
     decodes = build_decodes(**{name: values[name] for name in names})
-    phases = build_phases(step.name, values, Search.model_validate(values["search"]))
-    return count_stored(decodes, store, problems, phases)
+    phases = build_phases(step.name, values["decoding"], values["search"])
+    return describe_stored(decodes, store, problems, phases)
 
 
 def run_search_stage(context: Context) -> None:

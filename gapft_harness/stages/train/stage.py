@@ -91,7 +91,9 @@ class _TrainingSteps:
             inputs["problems"] = view.output(layout.problems_path("pool"))
             inputs["states"] = view.output(layout.states_path("pool"))
             rules = self._list_rules()
-            decoding = build_sampled_decoding(read_decoding(view.run.task), recipe.search)
+            decoding = build_sampled_decoding(
+                read_decoding(view.run.task["decoding"]), recipe.search
+            )
             settings["decoding"] = asdict(decoding)
             settings["verifiers"] = [[name, describe_argument(params)] for name, params in rules]
             code |= {
