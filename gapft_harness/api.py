@@ -42,6 +42,7 @@ from gapft_harness.hooks.specs import Register, hookimpl
 if TYPE_CHECKING:  # for type checkers: the names of the table below
     from gapft_harness import load_verifier
     from gapft_harness.analysis.estimate import Estimate
+    from gapft_harness.engine.step import Step
     from gapft_harness.interactive.functions import compare
     from gapft_harness.interactive.runs import open_run
     from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
@@ -60,7 +61,8 @@ if TYPE_CHECKING:  # for type checkers: the names of the table below
     from gapft_harness.run_directory.directory import RunDirectory
     from gapft_harness.run_directory.tables import read_examples, read_judged
     from gapft_harness.sandbox import Limits, Program, Sandbox, Test
-    from gapft_harness.stages.experiment import Experiment, Step, View
+    from gapft_harness.stages.experiment.protocol import Experiment
+    from gapft_harness.stages.experiment.view import View
     from gapft_harness.training.lora import train as train_lora
     from gapft_harness.verification.pool import WorkerPool
     from gapft_harness.verification.programs import last_program
@@ -142,6 +144,7 @@ __all__ = [  # noqa: RUF022 - grouped by use, with descriptions
 #: Names that load on first use: the module and the name in it, or a module alone.
 _LAZY_NAMES = {
     "Estimate": "gapft_harness.analysis.estimate:Estimate",
+    "Step": "gapft_harness.engine.step:Step",
     "compare": "gapft_harness.interactive.functions:compare",
     "open_run": "gapft_harness.interactive.runs:open_run",
     "HfSampler": "gapft_harness.lm_eval_bridge.samplers.hf:HfSampler",
@@ -166,9 +169,8 @@ _LAZY_NAMES = {
     "Program": "gapft_harness.sandbox:Program",
     "Sandbox": "gapft_harness.sandbox:Sandbox",
     "Test": "gapft_harness.sandbox:Test",
-    "Experiment": "gapft_harness.stages.experiment:Experiment",
-    "Step": "gapft_harness.stages.experiment:Step",
-    "View": "gapft_harness.stages.experiment:View",
+    "Experiment": "gapft_harness.stages.experiment.protocol:Experiment",
+    "View": "gapft_harness.stages.experiment.view:View",
     "train_lora": "gapft_harness.training.lora:train",
     "WorkerPool": "gapft_harness.verification.pool:WorkerPool",
     "last_program": "gapft_harness.verification.programs:last_program",

@@ -21,8 +21,8 @@ from gapft_harness.recipe.called_plugins import check_names
 from gapft_harness.recipe.reading import load_recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.stages.experiment import View
 from gapft_harness.stages.experiment.loading import load_experiments
+from gapft_harness.stages.experiment.view import View
 from tests.kit.planted_run import SEEDS, read_rows, read_selection, write_planted_task
 from tests.kit.report_tables import read_results
 

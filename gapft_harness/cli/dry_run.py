@@ -36,7 +36,9 @@ from gapft_harness.run_directory.directory import (
     name_missing_plugins,
 )
 from gapft_harness.stages.decode import build_decoder
-from gapft_harness.stages.experiment import Experiment, View, load_experiments
+from gapft_harness.stages.experiment.loading import load_experiments
+from gapft_harness.stages.experiment.protocol import Experiment
+from gapft_harness.stages.experiment.view import View
 from gapft_harness.stages.search.data import check_splits, hash_problems
 from gapft_harness.stages.search.stage import (
     build_search_step,

@@ -19,7 +19,7 @@ from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.messages import iterate_keys
 from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.stages.experiment import load_all_experiments
+from gapft_harness.stages.experiment.loading import load_all_experiments
 from gapft_harness.study.recipe import CellChoice, StudyRecipe
 
 PAGE = Path(__file__).parents[2] / "docs" / "recipe-keys.md"

@@ -43,7 +43,7 @@ from gapft_harness.run_directory.directory import (
 from gapft_harness.run_directory.lock import hold_run_lock
 from gapft_harness.run_directory.recipe_changes import require_same_recipe
 from gapft_harness.stages.context import Context
-from gapft_harness.stages.experiment import load_experiments
+from gapft_harness.stages.experiment.loading import load_experiments
 from gapft_harness.stages.pipeline import STAGES, list_stages, run_stages
 from gapft_harness.stages.search.stage import store_searched_recipe
 from gapft_harness.stages.train.requirements import check_packages, require_trainable_run

@@ -14,8 +14,8 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, list_arms, list_splits
 from gapft_harness.run_directory.recorded import read_budgets
 from gapft_harness.stages.context import Context
-from gapft_harness.stages.experiment import Experiment, check_experiments, run_experiments
-from gapft_harness.stages.experiment.stage import build_view
+from gapft_harness.stages.experiment.protocol import Experiment
+from gapft_harness.stages.experiment.stage import build_view, check_experiments, run_experiments
 from gapft_harness.stages.report import is_report_current, run_report_stage
 from gapft_harness.stages.search.stage import run_search_stage
 from gapft_harness.stages.selection.stage import list_replicate_warnings

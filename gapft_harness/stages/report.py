@@ -22,7 +22,8 @@ from gapft_harness.run_directory.directory import RunDirectory, list_arms
 from gapft_harness.run_directory.facts import ReportFacts
 from gapft_harness.run_directory.recipe_changes import restrict_recipe
 from gapft_harness.stages.context import Context, require_selected
-from gapft_harness.stages.experiment import View, list_report_parts, load_experiments
+from gapft_harness.stages.experiment.loading import list_report_parts, load_experiments
+from gapft_harness.stages.experiment.view import View
 from gapft_harness.stages.steps import follow_arms, follow_selections
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from gapft_harness.engine.step import Step
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, list_arms
 from gapft_harness.stages.descriptions import describe_argument
-from gapft_harness.stages.experiment import Experiment
+from gapft_harness.stages.experiment.protocol import Experiment
 from gapft_harness.stages.experiment.view import View
 from gapft_harness.stages.search.stage import build_search_step, find_searched_splits
 from gapft_harness.stages.search.states import Window

@@ -18,7 +18,7 @@ from gapft_harness.recipe.bundled import find_recipe
 from gapft_harness.recipe.reading import load_recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recorded import read_budgets
-from gapft_harness.stages.experiment import View
+from gapft_harness.stages.experiment.view import View
 from gapft_harness.stages.train.job import build_job
 from gapft_harness.stages.train.stage import list_training_steps
 from tests.kit.command import gapft, succeed

@@ -10,7 +10,7 @@ from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.layout import budget_path, selection_path
-from gapft_harness.stages.experiment import View
+from gapft_harness.stages.experiment.view import View
 from gapft_harness.stages.train.stage import list_training_steps
 
 

@@ -21,7 +21,7 @@ from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory, list_splits, name_missing_plugins
 from gapft_harness.run_directory.facts import build_facts
-from gapft_harness.stages.experiment import load_all_experiments
+from gapft_harness.stages.experiment.loading import load_all_experiments
 from gapft_harness.stages.experiment.view import RUN_FOLDERS
 from gapft_harness.stages.search.disjoint import check_searched_splits
 from gapft_harness.stages.search.stage import find_searched_splits

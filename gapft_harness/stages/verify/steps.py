@@ -21,7 +21,8 @@ from gapft_harness.run_directory.directory import RunDirectory, list_arms
 from gapft_harness.run_directory.parquet import read_ids
 from gapft_harness.run_directory.recorded import TRAINED_AS, read_training
 from gapft_harness.stages.decode import decode
-from gapft_harness.stages.experiment import View, load_experiments
+from gapft_harness.stages.experiment.loading import load_experiments
+from gapft_harness.stages.experiment.view import View
 from gapft_harness.stages.search.stage import find_searched_splits, search_split
 from gapft_harness.stages.steps import (
     follow_experiment,
