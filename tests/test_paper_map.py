@@ -15,8 +15,8 @@ import yaml
 
 from gapft_harness.cli.dry_run import describe_dry_run
 from gapft_harness.cli.options import Options
-from gapft_harness.experiments.online import OnlinePart, OnlineRead
-from gapft_harness.experiments.scope import ScopePart, ScopeRead
+from gapft_harness.experiments.online import OnlineExperiment, OnlineRead
+from gapft_harness.experiments.scope import ScopeExperiment, ScopeRead, ScopeSettings
 from gapft_harness.recipe.bundled import list_bundled_recipes, list_bundled_studies
 from gapft_harness.recipe.reading import load_recipe
 from gapft_harness.report.reading.audits import VALID, OtherVerdicts
@@ -135,14 +135,15 @@ def build_planted_inputs() -> ReportInputs:
     statuses["source"] = passing
     answers = {name: np.full_like(passing, VALID) for name in statuses}
     rule = OtherVerdicts("other", statuses=statuses, answer_codes=answers)
-    scope = ScopeRead({trained.arm: trained.deployed.passed for trained in inputs.arms}, None, "")
+    decisions = {trained.arm: trained.deployed.passed for trained in inputs.arms}
+    scope = ScopeRead(ScopeSettings(k=(8,)), decisions, None)
     groups = [[Group(1, "p", "G", (1.0, 1.0), (1, 1), True)]] * 3
     parts = (
-        LoadedPart(ScopePart(), scope),
-        LoadedPart(OnlinePart(), OnlineRead("gapft", {"uniform": groups}, ())),
+        LoadedPart(ScopeExperiment(), scope),
+        LoadedPart(OnlineExperiment(), OnlineRead("gapft", {"uniform": groups}, ())),
     )
     paper = {"Table 1": dict.fromkeys(FIGURES, 1)}
-    recipe = {**inputs.recipe, "experiments": {"scope": {"k": [8]}}, "paper": paper}
+    recipe = {**inputs.recipe, "paper": paper}
     return replace(inputs, other_rule=rule, parts=parts, recipe=recipe)
 
 

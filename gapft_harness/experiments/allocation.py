@@ -113,11 +113,9 @@ class AllocationExperiment(api.Experiment):
     """Compares coverage with repetition on the problems that two conditions train on."""
 
     name = "allocation"
+    title = "Coverage against repetition"
+    after = "Where the change comes from"
     section = AllocationSettings
-
-    def part(self) -> AllocationPart:
-        """Return the part of the report."""
-        return AllocationPart()
 
     def check(self, recipe: api.Recipe, settings: AllocationSettings) -> None:
         """Require two different conditions with an even n that differ in training sets alone."""
@@ -173,64 +171,11 @@ class AllocationExperiment(api.Experiment):
             return [f"halves: up to n problems x {adapters} adapters"]
         return [f"halves: {n * adapters:,} = {n:,} x {adapters} adapters"]
 
-
-class ExposedProblem(NamedTuple):
-    """A problem that both models decode after the diffuse one was trained on it.
-
-    Attributes:
-        seed: the training seed.
-        problem_id: the problem.
-        half: ``A`` (shared) or ``B`` (new).
-        selected_diffuse: how often the diffuse condition selected it.
-        selected_concentrated: how often the concentrated condition selected it.
-        verdict_diffuse: the status of the diffuse model's greedy decode.
-        verdict_concentrated: the same of the concentrated model.
-    """
-
-    seed: int
-    problem_id: str
-    half: str
-    selected_diffuse: int
-    selected_concentrated: int
-    verdict_diffuse: str
-    verdict_concentrated: str
-
-
-@dataclass(frozen=True, slots=True)
-class Exposures:
-    """The inputs of the comparison: two conditions, and the problems of all seeds."""
-
-    diffuse: str
-    concentrated: str
-    problems: tuple[ExposedProblem, ...]
-
-    def stack(self) -> Scores:
-        """Stack the halves and verdicts of all seeds over the union of their problems."""
-        seeds = np.unique([exposed.seed for exposed in self.problems])
-        ids = np.unique([exposed.problem_id for exposed in self.problems])
-        names = ("A", "B", "diffuse", "concentrated")
-        rows = {name: np.zeros((len(seeds), len(ids)), dtype=np.bool_) for name in names}
-        for exposed in self.problems:
-            seed = np.searchsorted(seeds, exposed.seed)
-            problem = np.searchsorted(ids, exposed.problem_id)
-            rows[exposed.half][seed, problem] = True
-            rows["diffuse"][seed, problem] = exposed.verdict_diffuse == "pass"
-            rows["concentrated"][seed, problem] = exposed.verdict_concentrated == "pass"
-        return Scores(rows, seeds, ids)
-
-
-class AllocationPart(api.Part):
-    """The part of the report on coverage and repetition."""
-
-    name = "allocation"
-    title = "Coverage against repetition"
-    after = "Where the change comes from"
-
     def read(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> Exposures | None:
         """Read the problems that the conditions trained on, and their verdicts on these."""
-        if self.name not in run.recipe.experiments or not arms:
+        settings = self.settings(run.recipe)
+        if not arms:
             return None
-        settings = AllocationSettings.model_validate(run.recipe.experiments[self.name])
         problems = [
             exposed
             for seed in sorted(run.recipe.seeds)
@@ -285,6 +230,51 @@ class AllocationPart(api.Part):
             f"problems trained on, {name}": {s: statuses.count(s) for s in STATUSES}
             for name, statuses in verdicts.items()
         }
+
+
+class ExposedProblem(NamedTuple):
+    """A problem that both models decode after the diffuse one was trained on it.
+
+    Attributes:
+        seed: the training seed.
+        problem_id: the problem.
+        half: ``A`` (shared) or ``B`` (new).
+        selected_diffuse: how often the diffuse condition selected it.
+        selected_concentrated: how often the concentrated condition selected it.
+        verdict_diffuse: the status of the diffuse model's greedy decode.
+        verdict_concentrated: the same of the concentrated model.
+    """
+
+    seed: int
+    problem_id: str
+    half: str
+    selected_diffuse: int
+    selected_concentrated: int
+    verdict_diffuse: str
+    verdict_concentrated: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exposures:
+    """The inputs of the comparison: two conditions, and the problems of all seeds."""
+
+    diffuse: str
+    concentrated: str
+    problems: tuple[ExposedProblem, ...]
+
+    def stack(self) -> Scores:
+        """Stack the halves and verdicts of all seeds over the union of their problems."""
+        seeds = np.unique([exposed.seed for exposed in self.problems])
+        ids = np.unique([exposed.problem_id for exposed in self.problems])
+        names = ("A", "B", "diffuse", "concentrated")
+        rows = {name: np.zeros((len(seeds), len(ids)), dtype=np.bool_) for name in names}
+        for exposed in self.problems:
+            seed = np.searchsorted(seeds, exposed.seed)
+            problem = np.searchsorted(ids, exposed.problem_id)
+            rows[exposed.half][seed, problem] = True
+            rows["diffuse"][seed, problem] = exposed.verdict_diffuse == "pass"
+            rows["concentrated"][seed, problem] = exposed.verdict_concentrated == "pass"
+        return Scores(rows, seeds, ids)
 
 
 def _read_seed(run_path: Path, settings: AllocationSettings, seed: int) -> Iterator[ExposedProblem]:

@@ -71,6 +71,8 @@ class OnlineExperiment(api.Experiment):
     """Compares GRPO with a reference: Pass@1, tokens, and flat groups."""
 
     name = "online"
+    title = "Online training at equal updates"
+    after = "Where the change comes from"
     section = OnlineSettings
 
     def check(self, recipe: api.Recipe, settings: OnlineSettings) -> None:
@@ -88,46 +90,8 @@ class OnlineExperiment(api.Experiment):
         reference = self.settings(recipe).reference
         return [reference, *_list_online_conditions(recipe, reference)]
 
-    def part(self) -> OnlinePart:
-        """Return the part of the report."""
-        return OnlinePart()
-
-
-def _list_online_conditions(recipe: api.Recipe, reference: str) -> list[str]:
-    return [
-        name
-        for name in recipe.conditions
-        if name != reference and recipe.resolve_training(name).trainer == "grpo"
-    ]
-
-
-@dataclass(frozen=True, slots=True)
-class OnlineRead:
-    """The inputs of the part.
-
-    Attributes:
-        reference: the condition that others are compared with.
-        groups_by_condition: by condition, the groups that each of its arms drew, by ascending seed.
-        search_groups: a row for each state: the groups of the pool's K samples.
-    """
-
-    reference: str
-    groups_by_condition: Mapping[str, Sequence[Sequence[Group]]]
-    search_groups: Sequence[api.Row]
-
-
-class OnlinePart(api.Part):
-    """The part of the report: costs, drawn groups, and groups of the search."""
-
-    name = "online"
-    title = "Online training at equal updates"
-    after = "Where the change comes from"
-
     def read(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> OnlineRead | None:
         """Read the groups of arms that drew any, and the samples of the pool."""
-        settings = run.recipe.experiments.get(self.name)
-        if settings is None:
-            return None
         groups_by_condition: dict[str, list[Sequence[Group]]] = {}
         for arm in sorted(arms, key=lambda arm: arm.seed):
             if groups := list(read_groups(run.file(layout.adapter_path(arm)))):
@@ -136,7 +100,7 @@ class OnlinePart(api.Part):
         search_groups = [
             _count_searched(state, [e for e in states if e.state == state]) for state in "GSU"
         ]
-        reference = OnlineSettings.model_validate(settings).reference
+        reference = self.settings(run.recipe).reference
         if not groups_by_condition or reference not in {arm.condition for arm in arms}:
             return None
         return OnlineRead(reference, groups_by_condition, search_groups)
@@ -169,6 +133,29 @@ class OnlinePart(api.Part):
         drawn = [_count_drawn(name, groups[name]) for name in (reference, *names) if name in groups]
         yield api.Table(f"{self.name}_drawn", _DRAWN_COLUMNS, drawn, _DRAWN_NOTE)
         yield api.Table(f"{self.name}_search", _SEARCH_COLUMNS, read.search_groups, _SEARCH_NOTE)
+
+
+def _list_online_conditions(recipe: api.Recipe, reference: str) -> list[str]:
+    return [
+        name
+        for name in recipe.conditions
+        if name != reference and recipe.resolve_training(name).trainer == "grpo"
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class OnlineRead:
+    """The inputs of the part.
+
+    Attributes:
+        reference: the condition that others are compared with.
+        groups_by_condition: by condition, the groups that each of its arms drew, by ascending seed.
+        search_groups: a row for each state: the groups of the pool's K samples.
+    """
+
+    reference: str
+    groups_by_condition: Mapping[str, Sequence[Sequence[Group]]]
+    search_groups: Sequence[api.Row]
 
 
 def _count_searched(state: str, problems: Sequence[ProblemState]) -> api.Row:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,11 +59,9 @@ class ScopeExperiment(api.Experiment):
     """Decomposes the change of every condition at several search budgets, from one search."""
 
     name = "scope"
+    title = "Scope matrix"
+    after = "Where the change comes from"
     section = ScopeSettings
-
-    def part(self) -> ScopePart:
-        """Return the part of the report."""
-        return ScopePart()
 
     def check(self, recipe: api.Recipe, settings: ScopeSettings) -> None:
         """Require the scaled adapters and the samples that the settings ask for."""
@@ -84,48 +82,22 @@ class ScopeExperiment(api.Experiment):
         windows = ", ".join(window.range_text for window in self.settings(recipe).list_windows())
         return [f"states by samples {windows} of the audit"]
 
-
-def _read_settings(recipe: Mapping[str, Any]) -> ScopeSettings:
-    return ScopeSettings.model_validate(recipe["experiments"]["scope"] or {})
-
-
-@dataclass(frozen=True, slots=True)
-class ScopeRead:
-    """The decisions of the trained models.
-
-    Attributes:
-        decisions: by arm, shape (P,), whether its response to each audit problem passed.
-        answers: the answers of the source and the arms; None: they cannot be redistributed.
-        reason: the reason why not; empty: they can.
-    """
-
-    decisions: Mapping[api.Arm, NDArray[np.bool_]]
-    answers: Answers | None
-    reason: str
-
-
-class ScopePart(api.Part):
-    """The part of the report: a row for each condition and K."""
-
-    name = "scope"
-    title = "Scope matrix"
-    after = "Where the change comes from"
-
     def read(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> ScopeRead:
         """Read the verdicts of the trained models, and answers if the task has them."""
-        adapters = _read_settings(run.recipe.model_dump(mode="json")).adapters
-        tables = find_tables(run.path, arms, adapters)
-        decisions = read_decided(run.path, arms, adapters)
+        settings = self.settings(run.recipe)
+        tables = find_tables(run.path, arms, settings.adapters)
+        decisions = read_decided(run.path, arms, settings.adapters)
         try:
-            return ScopeRead(decisions, read_answers(run.path, run.task, tables), "")
+            answers = read_answers(run.path, run.task, tables)
         except NoAnswersError as error:
-            return ScopeRead(decisions, None, str(error))
+            return ScopeRead(settings, decisions, None, str(error))
+        return ScopeRead(settings, decisions, answers)
 
     def tables(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, read: ScopeRead
     ) -> Iterator[api.Table]:
         """Return the changes of each condition at each K, and the reason if there is no null."""
-        settings = _read_settings(inputs.recipe)
+        settings = read.settings
         audit = inputs.audit.verdicts
         rows: list[api.Row] = []
         for name in inputs.conditions:
@@ -160,6 +132,23 @@ class ScopePart(api.Part):
         if read.reason:
             columns = [api.Column("reason", "no null rates")]
             yield api.Table(f"{self.name}_no_null_rates", columns, [{"reason": read.reason}])
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeRead:
+    """The decisions of the trained models.
+
+    Attributes:
+        settings: the settings.
+        decisions: by arm, shape (P,), whether its response to each audit problem passed.
+        answers: the answers of the source and the arms; None: they cannot be redistributed.
+        reason: the reason why not; empty: they can.
+    """
+
+    settings: ScopeSettings
+    decisions: Mapping[api.Arm, NDArray[np.bool_]]
+    answers: Answers | None
+    reason: str = ""
 
 
 @api.hookimpl

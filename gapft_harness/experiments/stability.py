@@ -68,11 +68,9 @@ class StabilityExperiment(api.Experiment):
     """Measures whether the S/U split is stable under other samples of the source."""
 
     name = "stability"
+    title = "Stability of the source states"
+    after = "Where the change comes from"
     section = StabilitySettings
-
-    def part(self) -> StabilityPart:
-        """Return the part of the report."""
-        return StabilityPart()
 
     def check(self, recipe: api.Recipe, settings: StabilitySettings) -> None:
         """Require the scaled adapters that the settings ask for."""
@@ -101,33 +99,9 @@ class StabilityExperiment(api.Experiment):
         settings: StabilitySettings = self.settings(recipe)
         return settings.count_further_samples(recipe.search.k)
 
-
-@dataclass(frozen=True, slots=True)
-class StabilityRead:
-    """The settings, and the verdicts of the trained models and of further samples of the source.
-
-    Attributes:
-        settings: the settings.
-        decisions: by arm, shape (P,), whether its response to each audit problem passed.
-        further_samples: shape (P, samples), whether each further sample passed; no columns if the
-            search drew enough.
-    """
-
-    settings: StabilitySettings
-    decisions: Mapping[api.Arm, NDArray[np.bool_]]
-    further_samples: NDArray[np.bool_]
-
-
-class StabilityPart(api.Part):
-    """Stability of the source states."""
-
-    name = "stability"
-    title = "Stability of the source states"
-    after = "Where the change comes from"
-
     def read(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> StabilityRead:
         """Read the verdicts of the trained models and of the further samples."""
-        settings = StabilitySettings.model_validate(run.recipe.experiments[self.name])
+        settings = self.settings(run.recipe)
         ids = api.read_columns(run.path / layout.problems_path("audit"), ("problem_id",))[
             "problem_id"
         ]
@@ -169,6 +143,22 @@ class StabilityPart(api.Part):
             for row in _describe_quantities(states, stacked(read.decisions, name))
         ]
         yield api.Table(self.name, columns, rows, _QUANTITIES_NOTE)
+
+
+@dataclass(frozen=True, slots=True)
+class StabilityRead:
+    """The settings, and the verdicts of the trained models and of further samples of the source.
+
+    Attributes:
+        settings: the settings.
+        decisions: by arm, shape (P,), whether its response to each audit problem passed.
+        further_samples: shape (P, samples), whether each further sample passed; no columns if the
+            search drew enough.
+    """
+
+    settings: StabilitySettings
+    decisions: Mapping[api.Arm, NDArray[np.bool_]]
+    further_samples: NDArray[np.bool_]
 
 
 def _build_agreement(settings: StabilitySettings, states: NDArray[np.str_]) -> api.Table:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gapft_harness.core.records import Arm
-from gapft_harness.presentation.content import Table
-from gapft_harness.report.findings.computation import Findings
-from gapft_harness.report.reading.inputs import ReportInputs
-from gapft_harness.run_directory.directory import RunDirectory
+if TYPE_CHECKING:
+    from gapft_harness.core.records import Arm
+    from gapft_harness.presentation.content import Table
+    from gapft_harness.report.findings.computation import Findings
+    from gapft_harness.report.reading.inputs import ReportInputs
+    from gapft_harness.run_directory.directory import RunDirectory
 
 
 class Part:

@@ -59,13 +59,12 @@ class Control(api.Experiment, ABC):
 
     Attributes:
         section: ``PermutationSettings`` if the pairs are tested by permutation.
-        title: the title of its section in the report.
         requirement: the conditions that a recipe must have; follows "needs" in a message.
         parameter: the parameter of the selector in which the conditions differ; empty: none.
         shows_gain_share: whether differences are also shown as shares of the last one.
     """
 
-    title: str = ""
+    after = "Where the change comes from"
     requirement: str = ""
     parameter: str = ""
     shows_gain_share: bool = False
@@ -118,10 +117,6 @@ class Control(api.Experiment, ABC):
                     "target contains more than the answer"
                 )
 
-    def part(self) -> api.Part:
-        """Return the part of the report."""
-        return ControlPart(self)
-
     def _list_gold_arms(self, view: api.View) -> Iterator[tuple[api.Arm, api.Arm]]:
         """Yield the arms of each gold pair and seed: the search, then gold labels."""
         arms = view.arms()
@@ -130,6 +125,132 @@ class Control(api.Experiment, ABC):
                 search = api.Arm(pair.against, arm.seed)
                 if arm.condition == pair.condition and search in arms:
                     yield search, arm
+
+    def read(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> Any:
+        """Read the training sets of the compared conditions."""
+        if not arms:
+            return None
+        trained = {arm.condition for arm in arms}
+        conditions = {
+            name: condition for name, condition in run.recipe.conditions.items() if name in trained
+        }
+        pairs = self.find_pairs(conditions)
+        compared = {name for pair in pairs for name in (pair.condition, pair.against)}
+        slots = {
+            arm: Counter(
+                api.read_columns(run.path / layout.selection_path(arm), ("state",))["state"]
+            )
+            for arm in sorted(arms, key=lambda arm: arm.seed)
+            if arm.condition in compared
+        }
+        kept = {
+            gold: count_kept_slots(run.path, conditions, api.Arm(pair.against, gold.seed), gold)
+            for pair in self.find_gold_pairs(conditions)
+            for gold in slots
+            if gold.condition == pair.condition
+        }
+        settings = self.settings(run.recipe)
+        permutations = getattr(settings, "permutations", 0)  # only with PermutationSettings
+        return ControlRead(conditions, slots, kept, permutations)
+
+    def _test_pairs(self, inputs: api.ReportInputs, read: ControlRead) -> dict[Pair, SignFlips]:
+        """Test each pair, if the control has permutation tests."""
+        if not read.permutations:
+            return {}
+        stream = api.Stream(inputs.recipe["statistics"]["seed"], f"report/{self.name}")
+        by_id = np.argsort(inputs.audit.ids)
+
+        def count_passed(condition: str) -> NDArray[np.int64]:
+            """Count the seeds under which each problem passes, in the order of ids."""
+            passed = [arm.deployed.passed for arm in inputs.find_arms(condition)]
+            counts: NDArray[np.int64] = np.array(passed).sum(axis=0)[by_id]
+            return counts
+
+        return {
+            pair: flip_signs(
+                count_passed(pair.condition) - count_passed(pair.against),
+                flips=read.permutations,
+                stream=stream,
+            )
+            for pair in self.find_pairs(read.conditions)
+        }
+
+    def tables(
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, read: Any
+    ) -> Iterator[api.Table]:
+        """Return the reference and the pairs, and the same by seed with the training sets."""
+        tests = self._test_pairs(inputs, read)
+        parameter = self.parameter
+        gain = self.shows_gain_share
+        tested = bool(tests)
+        kept = bool(read.kept)
+        names = [api.Column("condition", "condition"), api.Column("against", "minus")]
+        columns = [
+            *names,
+            *([api.Column("value", parameter)] if parameter else []),
+            api.Column("pass_at_1", "Pass@1", "share"),
+            api.Column("difference", "difference", "points"),
+            *(api.Column(state, state, "points") for state in "SUG"),
+            *([api.Column("gain_share", "of the gain", "share")] if gain else []),
+            api.Column("recovered_slots", "slots of S", "share"),
+            *([api.Column("p", "p", "p")] if tested else []),
+            *([api.Column("permutations"), api.Column("exact")] if tested else []),
+        ]
+        note = f"{_NOTE}{_GAIN_NOTE * gain}{_TEST_NOTE * tested}"
+        yield api.Table(self.name, columns, self._list_rows(findings, read, tests), note)
+        columns = [
+            *names,
+            api.Column("seed", "seed"),
+            api.Column("difference", "difference", "points"),
+            *(api.Column(f"slots_{state}", state, "count") for state in "GSU"),
+            *([api.Column("kept", "kept", "count")] if kept else []),
+        ]
+        rows = self._list_seed_rows(findings, read)
+        note = f"{_SEEDS_NOTE}{_KEPT_NOTE * kept}"
+        yield api.Table(f"{self.name}_seeds", columns, rows, note, folded=f"{self.title} by seed")
+
+    def _list_rows(
+        self, findings: api.ReportFindings, read: ControlRead, tests: Mapping[Pair, SignFlips]
+    ) -> list[api.Row]:
+        pairs = self.find_pairs(read.conditions)
+        full_gain = findings.find_contrast(pairs[-1].condition, pairs[-1].against).delta
+        rows: list[api.Row] = []
+        for pair in (Pair(pairs[0].against, ""), *pairs):
+            condition = read.conditions[pair.condition]
+            row = {
+                "condition": pair.condition,
+                "value": condition.params.get(self.parameter),
+                "pass_at_1": findings.conditions[pair.condition].mean.pass_at_1,
+                "recovered_slots": read.compute_recovered_share(pair.condition),
+            }
+            if pair.against:
+                contrast = findings.find_contrast(pair.condition, pair.against)
+                terms = {state: getattr(contrast.terms, state.lower()) for state in "SUG"}
+                gain = compute_gain_share(contrast.delta, full_gain)
+                row |= {"against": pair.against, "difference": contrast.estimate, **terms}
+                row |= {"gain_share": gain}
+            if test := tests.get(pair):
+                row |= {"p": test.p_value, "permutations": test.flips, "exact": test.exhaustive}
+            rows.append(row)
+        return rows
+
+    def _list_seed_rows(self, findings: api.ReportFindings, read: ControlRead) -> list[api.Row]:
+        pairs = self.find_pairs(read.conditions)
+        rows: list[api.Row] = []
+        for pair in (Pair(pairs[0].against, ""), *pairs):
+            for seed, seed_findings in findings.conditions[pair.condition].seeds.items():
+                arm = api.Arm(pair.condition, seed)
+                counts = read.slots[arm]
+                row: dict[str, Any] = {f"slots_{state}": counts[state] for state in "GSU"}
+                row |= {"condition": pair.condition, "seed": seed}
+                if arm in read.kept:
+                    row |= {"kept": read.kept[arm]}
+                if pair.against:
+                    other = findings.conditions[pair.against].seeds[seed].decomposition
+                    difference = seed_findings.decomposition.pass_at_1 - other.pass_at_1
+                    row |= {"against": pair.against, "difference": difference}
+                rows.append(row)
+        return rows
 
 
 def list_selected(conditions: Mapping[str, api.Condition], selector: str) -> list[str]:
@@ -169,11 +290,13 @@ class ControlRead:
         conditions: the trained conditions by name.
         slots: by arm, the number of its examples by state.
         kept: by arm of gold labels, the examples that it keeps from the search.
+        permutations: those of each test; 0 if the control has no tests.
     """
 
     conditions: Mapping[str, api.Condition]
     slots: Mapping[api.Arm, Mapping[str, int]]
     kept: Mapping[api.Arm, int]
+    permutations: int
 
     def compute_recovered_share(self, condition: str) -> Fraction:
         """Compute the share of a condition's examples that are in S, mean over seeds."""
@@ -183,141 +306,3 @@ class ControlRead:
             if arm.condition == condition
         ]
         return sum(shares, Fraction(0)) / len(shares)
-
-
-class ControlPart(api.Part):
-    """The part of the report: a table of the pairs, and one of their seeds."""
-
-    after = "Where the change comes from"
-
-    def __init__(self, control: Control) -> None:
-        self.control = control
-        self.name = control.name
-        self.title = control.title
-
-    def read(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> ControlRead | None:
-        """Read the training sets of the compared conditions."""
-        if self.name not in run.recipe.experiments or not arms:
-            return None
-        trained = {arm.condition for arm in arms}
-        conditions = {
-            name: condition for name, condition in run.recipe.conditions.items() if name in trained
-        }
-        pairs = self.control.find_pairs(conditions)
-        compared = {name for pair in pairs for name in (pair.condition, pair.against)}
-        slots = {
-            arm: Counter(
-                api.read_columns(run.path / layout.selection_path(arm), ("state",))["state"]
-            )
-            for arm in sorted(arms, key=lambda arm: arm.seed)
-            if arm.condition in compared
-        }
-        kept = {
-            gold: count_kept_slots(run.path, conditions, api.Arm(pair.against, gold.seed), gold)
-            for pair in self.control.find_gold_pairs(conditions)
-            for gold in slots
-            if gold.condition == pair.condition
-        }
-        return ControlRead(conditions, slots, kept)
-
-    def _test_pairs(self, inputs: api.ReportInputs, read: ControlRead) -> dict[Pair, SignFlips]:
-        """Test each pair, if the control has permutation tests."""
-        section = self.control.section
-        if section is None:
-            return {}
-        settings = section.model_validate(inputs.recipe["experiments"][self.name] or {})
-        assert isinstance(settings, PermutationSettings)
-        stream = api.Stream(inputs.recipe["statistics"]["seed"], f"report/{self.name}")
-        by_id = np.argsort(inputs.audit.ids)
-
-        def count_passed(condition: str) -> NDArray[np.int64]:
-            """Count the seeds under which each problem passes, in the order of ids."""
-            passed = [arm.deployed.passed for arm in inputs.find_arms(condition)]
-            counts: NDArray[np.int64] = np.array(passed).sum(axis=0)[by_id]
-            return counts
-
-        return {
-            pair: flip_signs(
-                count_passed(pair.condition) - count_passed(pair.against),
-                flips=settings.permutations,
-                stream=stream,
-            )
-            for pair in self.control.find_pairs(read.conditions)
-        }
-
-    def tables(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, read: ControlRead
-    ) -> Iterator[api.Table]:
-        """Return the reference and the pairs, and the same by seed with the training sets."""
-        tests = self._test_pairs(inputs, read)
-        parameter = self.control.parameter
-        gain = self.control.shows_gain_share
-        tested = bool(tests)
-        kept = bool(read.kept)
-        names = [api.Column("condition", "condition"), api.Column("against", "minus")]
-        columns = [
-            *names,
-            *([api.Column("value", parameter)] if parameter else []),
-            api.Column("pass_at_1", "Pass@1", "share"),
-            api.Column("difference", "difference", "points"),
-            *(api.Column(state, state, "points") for state in "SUG"),
-            *([api.Column("gain_share", "of the gain", "share")] if gain else []),
-            api.Column("recovered_slots", "slots of S", "share"),
-            *([api.Column("p", "p", "p")] if tested else []),
-            *([api.Column("permutations"), api.Column("exact")] if tested else []),
-        ]
-        note = f"{_NOTE}{_GAIN_NOTE * gain}{_TEST_NOTE * tested}"
-        yield api.Table(self.name, columns, self._list_rows(findings, read, tests), note)
-        columns = [
-            *names,
-            api.Column("seed", "seed"),
-            api.Column("difference", "difference", "points"),
-            *(api.Column(f"slots_{state}", state, "count") for state in "GSU"),
-            *([api.Column("kept", "kept", "count")] if kept else []),
-        ]
-        rows = self._list_seed_rows(findings, read)
-        note = f"{_SEEDS_NOTE}{_KEPT_NOTE * kept}"
-        yield api.Table(f"{self.name}_seeds", columns, rows, note, folded=f"{self.title} by seed")
-
-    def _list_rows(
-        self, findings: api.ReportFindings, read: ControlRead, tests: Mapping[Pair, SignFlips]
-    ) -> list[api.Row]:
-        pairs = self.control.find_pairs(read.conditions)
-        full_gain = findings.find_contrast(pairs[-1].condition, pairs[-1].against).delta
-        rows: list[api.Row] = []
-        for pair in (Pair(pairs[0].against, ""), *pairs):
-            condition = read.conditions[pair.condition]
-            row = {
-                "condition": pair.condition,
-                "value": condition.params.get(self.control.parameter),
-                "pass_at_1": findings.conditions[pair.condition].mean.pass_at_1,
-                "recovered_slots": read.compute_recovered_share(pair.condition),
-            }
-            if pair.against:
-                contrast = findings.find_contrast(pair.condition, pair.against)
-                terms = {state: getattr(contrast.terms, state.lower()) for state in "SUG"}
-                gain = compute_gain_share(contrast.delta, full_gain)
-                row |= {"against": pair.against, "difference": contrast.estimate, **terms}
-                row |= {"gain_share": gain}
-            if test := tests.get(pair):
-                row |= {"p": test.p_value, "permutations": test.flips, "exact": test.exhaustive}
-            rows.append(row)
-        return rows
-
-    def _list_seed_rows(self, findings: api.ReportFindings, read: ControlRead) -> list[api.Row]:
-        pairs = self.control.find_pairs(read.conditions)
-        rows: list[api.Row] = []
-        for pair in (Pair(pairs[0].against, ""), *pairs):
-            for seed, seed_findings in findings.conditions[pair.condition].seeds.items():
-                arm = api.Arm(pair.condition, seed)
-                counts = read.slots[arm]
-                row: dict[str, Any] = {f"slots_{state}": counts[state] for state in "GSU"}
-                row |= {"condition": pair.condition, "seed": seed}
-                if arm in read.kept:
-                    row |= {"kept": read.kept[arm]}
-                if pair.against:
-                    other = findings.conditions[pair.against].seeds[seed].decomposition
-                    difference = seed_findings.decomposition.pass_at_1 - other.pass_at_1
-                    row |= {"against": pair.against, "difference": difference}
-                rows.append(row)
-        return rows

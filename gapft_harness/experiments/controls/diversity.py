@@ -156,6 +156,7 @@ class MatchedDiversity(Control):
     """
 
     name = "matched_diversity"
+    title = "Matched diversity"
     requirement = (
         "a condition of the selector gapft and one or more of matched_strata, such as gapft: {} "
         "and solved: {selector: matched_strata, params: {states: G, by: [subject, level]}}"
@@ -190,18 +191,6 @@ class MatchedDiversity(Control):
         if compared and view.arms():
             for arm, strata in read_strata(view.run.path, compared, view.arms()).items():
                 yield from strata.faults(arm.name)
-
-    def part(self) -> DiversityPart:
-        """Return the part of the report."""
-        return DiversityPart()
-
-
-class DiversityPart(api.Part):
-    """The part of the report: Table 3, on the run's audit."""
-
-    name = "matched_diversity"
-    title = "Matched diversity"
-    after = "Where the change comes from"
 
     def read(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> Matching | None:
         """Read the compared conditions and their strata."""

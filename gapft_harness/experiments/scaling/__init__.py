@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from gapft_harness import api
 from gapft_harness.analysis.scaling import SCALES, compute_simultaneous_bounds
@@ -15,23 +15,17 @@ from gapft_harness.experiments.scaling.job import (
     read_chosen_scale,
     scale,
 )
+from gapft_harness.experiments.scaling.report import ScaledRun, build_tables, read_scaled_run
 from gapft_harness.run_directory.directory import CALIBRATION
-
-if TYPE_CHECKING:
-    from gapft_harness.experiments.scaling.report import ScalingPart
 
 
 class ScalingExperiment(api.Experiment):
     """Chooses the scale of every adapter on a calibration split, and evaluates it on the audit."""
 
     name = "scaling"
+    title = "Adapter scaling"
+    after = "Where the change comes from"
     section = ScalingSettings
-
-    def part(self) -> ScalingPart:
-        """Return the part of the report."""
-        from gapft_harness.experiments.scaling.report import ScalingPart
-
-        return ScalingPart()
 
     def warnings(self, view: api.View) -> Iterator[str]:
         """Warn of too few solved calibration problems for any scale above 0."""
@@ -105,6 +99,31 @@ class ScalingExperiment(api.Experiment):
             f"scales), and up to {n_audit:,} of the audit"
         )
         return [work, line]
+
+    def read(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> ScaledRun | None:
+        """Read the decisions of the adapters at the compared scales."""
+        return read_scaled_run(run, arms)
+
+    def tables(
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, read: ScaledRun
+    ) -> list[api.Table]:
+        """Build the tables; each condition is an environment, without a common mean."""
+        statistics = inputs.recipe["statistics"]
+        return build_tables([read], statistics["replicates"], statistics["seed"])
+
+    def verdicts(self, inputs: api.ReportInputs, read: ScaledRun) -> dict[str, Mapping[str, int]]:
+        """Count the verdicts on the calibration split, and on the audit at other scales."""
+        counts = {"calibration, source": Counter(inputs.verdict_counts[str(CALIBRATION)])}
+        for trained in inputs.arms:
+            name = trained.arm.condition
+            for label, infix in (
+                (f"calibration, {name} at every scale", "calibration-"),
+                (f"audit, {name} at scales below 1", "scale-"),
+            ):
+                for file, file_counts in inputs.verdict_counts.items():
+                    if file.startswith(f"{trained.arm.name}.{infix}"):
+                        counts.setdefault(label, Counter()).update(file_counts)
+        return dict(counts)
 
 
 @api.hookimpl

@@ -25,7 +25,6 @@ from gapft_harness.api import layout
 from gapft_harness.report.reading.adapters import read_choice
 from gapft_harness.report.reading.audits import read_decisions, read_verdicts
 from gapft_harness.report.reading.columns import PASS
-from gapft_harness.run_directory.directory import CALIBRATION
 
 #: What the chosen scale is compared with, by the name of its verdicts.
 COMPARED_WITH = {"source": "source", "fixed": f"scale {FIXED:g}", "trained": "scale 1"}
@@ -315,36 +314,3 @@ _BOUNDS = (
     api.Column("level"),
     api.Column("tolerance", "tolerance", "share"),
 )
-
-
-class ScalingPart(api.Part):
-    """The part of the report on adapter scaling."""
-
-    name = "scaling"
-    title = "Adapter scaling"
-    after = "Where the change comes from"
-
-    def read(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> ScaledRun | None:
-        """Read the decisions of the adapters at the compared scales."""
-        return read_scaled_run(run, arms)
-
-    def tables(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, read: ScaledRun
-    ) -> list[api.Table]:
-        """Build the tables; each condition is an environment, without a common mean."""
-        statistics = inputs.recipe["statistics"]
-        return build_tables([read], statistics["replicates"], statistics["seed"])
-
-    def verdicts(self, inputs: api.ReportInputs, read: ScaledRun) -> dict[str, Mapping[str, int]]:
-        """Count the verdicts on the calibration split, and on the audit at other scales."""
-        counts = {"calibration, source": Counter(inputs.verdict_counts[str(CALIBRATION)])}
-        for trained in inputs.arms:
-            name = trained.arm.condition
-            for label, infix in (
-                (f"calibration, {name} at every scale", "calibration-"),
-                (f"audit, {name} at scales below 1", "scale-"),
-            ):
-                for file, file_counts in inputs.verdict_counts.items():
-                    if file.startswith(f"{trained.arm.name}.{infix}"):
-                        counts.setdefault(label, Counter()).update(file_counts)
-        return dict(counts)

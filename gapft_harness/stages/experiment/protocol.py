@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
@@ -12,14 +12,12 @@ from gapft_harness.engine.step import Step
 from gapft_harness.recipe.messages import build_recipe_error
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.recipe.sections import RecipeSection
+from gapft_harness.report.part import Part
 from gapft_harness.stages.experiment.view import View
 
-if TYPE_CHECKING:
-    from gapft_harness.report.part import Part
 
-
-class Experiment:
-    """Base class of experiments. A method that is not overridden adds nothing to the run.
+class Experiment(Part):
+    """Base class of experiments. A method that is not overridden adds nothing to run or report.
 
     Attributes:
         name: its key in the recipe's section ``experiments``.
@@ -27,7 +25,6 @@ class Experiment:
             None if it has no settings.
     """
 
-    name: str = ""
     section: type[BaseModel] | None = None
 
     @property
@@ -105,5 +102,5 @@ class Experiment:
         return ()
 
     def part(self) -> Part | None:
-        """Return its part of the report."""
-        return None
+        """Return its part of the report: itself, or another object with these methods."""
+        return self
