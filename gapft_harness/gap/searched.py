@@ -14,7 +14,7 @@ from gapft_harness.outcomes.verdicts import Verdicts
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.report.names import describe_deployment
 from gapft_harness.report.reading.audits import read_verdicts
-from gapft_harness.report.reading.endings import EndingCounts, read_endings
+from gapft_harness.report.reading.endings import read_endings
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory
 from gapft_harness.run_directory.recorded import list_warnings
@@ -85,19 +85,23 @@ def read_search(run: RunDirectory, plugins: Plugins) -> Search:
             "2 or more, better 8; search again with --set search.k=8"
         )
     tables = {split: run.file(layout.responses_path(split)) for split in searched_splits}
-    endings = read_endings(tables, plugins.can_read_answers(run.task["verifier"]))
+    verdicts = {split: _read_split(table, k) for split, table in tables.items()}
+    rows = read_endings(tables, plugins.can_read_answers(run.task["verifier"]))
     shown = searched_splits[-1]  # the audit, if it was searched
     return Search(
         task=run.task["name"],
         view="split",
-        verdicts={split: _read_split(table, k) for split, table in tables.items()},
+        verdicts=verdicts,
         chosen=shown,
         split=shown,
         judge=f"verifier {run.task['verifier']}",
         settings=run.recipe.search.model_dump(mode="json"),
         warnings=list_warnings(run),
         notes=note_deployment(run.recipe),
-        endings={split: _sum_endings(counts) for split, counts in endings.items()},
+        endings={
+            split: Endings(verdicts[split].passing.size * (1 + k), row["limit"], row["unanswered"])
+            for split, row in rows.items()
+        },
     )
 
 
@@ -106,11 +110,3 @@ def _read_split(table: Path, k: int) -> Verdicts:
     if not len(verdicts.passing):
         raise UserError(f"{table}: no responses found")
     return verdicts
-
-
-def _sum_endings(counts: EndingCounts) -> Endings:
-    return Endings(
-        responses=sum(counts.responses.values()),
-        cut=counts.responses.get("length", 0),
-        unanswered=None if counts.unanswered is None else sum(counts.unanswered.values()),
-    )

@@ -67,7 +67,7 @@ def _build_sections(inputs: ReportInputs, findings: Findings) -> list[Section]:
 def _build_own_sections(inputs: ReportInputs, findings: Findings) -> Iterator[Section]:
     trained = bool(findings.conditions)
     yield build_opening(inputs, findings)
-    if inputs.failures:
+    if inputs.failures.reasons:
         yield build_failures(inputs)
     if trained:
         yield build_decomposition(findings)
@@ -75,7 +75,7 @@ def _build_own_sections(inputs: ReportInputs, findings: Findings) -> Iterator[Se
     if trained:
         yield build_training(findings)
     if inputs.episodes is not None:
-        yield build_episodes(inputs.episodes, inputs)
+        yield build_episodes(inputs.episodes)
     if trained:
         yield build_cases(inputs, findings)
     if inputs.other_rule is not None:

@@ -15,12 +15,7 @@ from gapft_harness.core.records import GREEDY, SOURCE, STOP_STRING, Arm
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.report.reading.columns import MAX_GOLD_CHARS, format_gold
 from gapft_harness.report.reading.endings import read_endings
-from gapft_harness.report.reading.episodes import (
-    EpisodeCounts,
-    EpisodeFacts,
-    Repeats,
-    read_episodes,
-)
+from gapft_harness.report.reading.episodes import read_episodes
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import response_schema
 from tests.kit.records import record_files
@@ -64,8 +59,8 @@ def test_no_missing_answers_without_answer_reader(tmp_path: Path) -> None:
     (row,) = build_endings({"pool": pool}).values()
     assert (row["end_token"], row["limit"]) == (1, 1)
     assert (row["cut_unanswered"], row["unanswered"]) == (None, None)
-    counts = read_endings({"pool": pool}, reads_answers=True)["pool"]
-    assert counts.unanswered == {"stop": 1, "length": 1}, "the verifier can read answers"
+    row = read_endings({"pool": pool}, reads_answers=True)["pool"]
+    assert (row["cut_unanswered"], row["unanswered"]) == (1, 2), "the verifier can read answers"
 
 
 #: (problem, index, attempts before the last, status)
@@ -127,13 +122,15 @@ def open_episodes(
 
 def test_counts_attempts_and_passes_of_public_tests_alone(run_folder: Path) -> None:
     facts = read_episodes(open_episodes(run_folder, 3, 1), list(ARMS))
-    counts = (
-        EpisodeCounts(SOURCE, "greedy", (2, 0, 1), 1, 1),
-        EpisodeCounts(SOURCE, "samples", (1, 2, 3), 2, 2),
-        EpisodeCounts("diffuse", "greedy", (1, 2, 1), 2, 1),
-        EpisodeCounts("replay", "greedy", (2, 0, 0), 2, 0),
-    )
-    assert facts == EpisodeFacts(3, counts, None)
+    assert facts is not None
+    ended = [f"ended_at_attempt_{number}" for number in (1, 2, 3)]
+    keys = ("who", "kind", *ended, "passed", "passed_public_tests_alone")
+    assert [tuple(row[key] for key in keys) for row in facts.rows] == [
+        (SOURCE, "greedy", 2, 0, 1, 1, 1),
+        (SOURCE, "samples", 1, 2, 3, 2, 2),
+        ("diffuse", "greedy", 1, 2, 1, 2, 1),
+        ("replay", "greedy", 2, 0, 0, 2, 0),
+    ]
     results = build_results(planted.build_inputs(sizes=(12, 9, 8), episodes=facts))
     row = index_rows(results["episodes"], "who", "kind")["diffuse", "greedy"]
     assert (row["attempt_2"], row["passed_share"], row["public_share"]) == (0.5, 0.5, 0.25)
@@ -145,7 +142,8 @@ def test_sums_and_lists_differing_executions(run_folder: Path) -> None:
     repeats = {"pool": pool, "audit": SAME, "diffuse-seed13": {**SAME, "feedback_differs": ["b"]}}
     facts = read_episodes(open_episodes(run_folder, 3, 3, repeats), list(ARMS))
     assert facts is not None
-    assert facts.repeats == Repeats(3, 15, 1, 3, ("diffuse-seed13: b", "pool: p", "pool: q"))
+    assert [*facts.executions.values()] == [3, 15, 1, 3]
+    assert facts.differing == ["diffuse-seed13: b", "pool: p", "pool: q"]
     results = build_results(planted.build_inputs(sizes=(12, 9, 8), episodes=facts))
     assert any("pool: p" in warning for warning in results["warnings"])
     assert results["executions"][0]["verdicts_differ"] == 1

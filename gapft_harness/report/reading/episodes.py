@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.records import SOURCE, Arm
+from gapft_harness.presentation.content import Row
+from gapft_harness.report.names import condition_name
 from gapft_harness.report.reading.columns import DEPLOYED
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
@@ -15,64 +18,22 @@ from gapft_harness.run_directory.recorded import read_judged_facts
 
 
 @dataclass(frozen=True, slots=True)
-class EpisodeCounts:
-    """Episodes of one model on one set of problems.
-
-    Attributes:
-        who: ``SOURCE``, or the condition; its seeds are added.
-        kind: ``greedy`` (``deployment`` if these decodes are sampled) or ``samples``.
-        ended: episodes by the attempt that ended them, from the first attempt.
-        passed: episodes whose final submission passed all tests.
-        public_only: episodes that ended before the last attempt, so that the public tests passed,
-            but whose final submission failed a hidden test.
-    """
-
-    who: str
-    kind: str
-    ended: tuple[int, ...]
-    passed: int
-    public_only: int
-
-    @property
-    def total(self) -> int:
-        """The number of episodes."""
-        return sum(self.ended)
-
-
-@dataclass(frozen=True, slots=True)
-class Repeats:
-    """Greedy episodes that were executed several times, over all tables.
-
-    The facts are those of ``executions.Executions.facts``.
-
-    Attributes:
-        times: executions of each episode.
-        episodes: the number of episodes.
-        verdicts_differ: episodes with different verdicts.
-        feedback_differs: episodes where the outcome of a public test differed.
-        named: the first problems of either kind, as ``table: problem``.
-    """
-
-    times: int
-    episodes: int
-    verdicts_differ: int
-    feedback_differs: int
-    named: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class EpisodeFacts:
-    """The report's facts on episodes.
+    """The report's facts on episodes, as rows of tables.
 
     Attributes:
         attempts: the most attempts of an episode.
-        counts: the source's deployment episodes and samples, then the conditions', on the audit.
-        repeats: None where every program was executed once.
+        rows: the source's deployment episodes and samples, then the conditions', on the audit; none
+            where an episode has one attempt.
+        executions: greedy episodes that were executed several times, over all tables; empty where
+            every program was executed once.
+        differing: the first problems whose executions differ, as ``table: problem``.
     """
 
     attempts: int
-    counts: tuple[EpisodeCounts, ...]
-    repeats: Repeats | None
+    rows: Sequence[Row] = ()
+    executions: Row = field(default_factory=dict)
+    differing: Sequence[str] = ()
 
 
 #: Problems with different executions that the report names.
@@ -83,29 +44,40 @@ def read_episodes(run: RunDirectory, arms: Sequence[Arm]) -> EpisodeFacts | None
     """Read the audit's episodes; return None where a decode is one response, executed once."""
     episode = run.task["episode"]
     attempts: int = episode["attempts"]
-    executions = read_judged_facts(run, "executions")
-    repeats = _read_repeats(executions) if episode["executions"] > 1 else None
+    facts = EpisodeFacts(attempts)
+    if episode["executions"] > 1:
+        facts = _add_executions(facts, read_judged_facts(run, "executions"))
     if attempts == 1:
-        return EpisodeFacts(1, (), repeats) if repeats else None
+        return facts if facts.executions else None
     table = run.path / layout.responses_path("audit")
     kind = "greedy" if run.recipe.search.deployment is None else "deployment"
-    counts = [
+    rows = [
         _count_episodes(SOURCE, kind, [table], DEPLOYED, attempts),
         _count_episodes(SOURCE, "samples", [table], [("index", ">=", 0)], attempts),
     ]
     tables: dict[str, list[Path]] = {}
     for arm in arms:
         tables.setdefault(arm.condition, []).append(run.path / layout.decisions_path(arm))
-    counts += [
+    rows += [
         _count_episodes(condition, kind, files, DEPLOYED, attempts)
         for condition, files in tables.items()
     ]
-    return EpisodeFacts(attempts, tuple(counts), repeats)
+    return replace(facts, rows=rows)
 
 
-def _count_episodes(
-    who: str, kind: str, files: Sequence[Path], filters: Any, attempts: int
-) -> EpisodeCounts:
+def _count_episodes(who: str, kind: str, files: Sequence[Path], filters: Any, attempts: int) -> Row:
+    """Count episodes by the attempt that ended them, and those that passed all or public tests.
+
+    An episode that ended before the last attempt passed the public tests; if its final submission
+    did not pass, it failed a hidden test.
+
+    Args:
+        who: ``SOURCE``, or the condition, whose seeds are added.
+        kind: ``greedy`` (``deployment`` if these decodes are sampled) or ``samples``.
+        files: the tables.
+        filters: select the episodes.
+        attempts: the most attempts of an episode.
+    """
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
@@ -119,20 +91,36 @@ def _count_episodes(
             ended[used] += 1
             passed += status == "pass"
             public_only += status != "pass" and used + 1 < attempts
-    return EpisodeCounts(who, kind, tuple(ended), passed, public_only)
+    episodes = sum(ended)
+    total = max(episodes, 1)
+    return {
+        "label": f"source, {kind}" if who == SOURCE else condition_name(who),
+        "who": who,
+        "kind": kind,
+        "episodes": episodes,
+        **{f"attempt_{n}": Fraction(count, total) for n, count in enumerate(ended, 1)},
+        **{f"ended_at_attempt_{n}": count for n, count in enumerate(ended, 1)},
+        "passed": passed,
+        "passed_share": Fraction(passed, total),
+        "passed_public_tests_alone": public_only,
+        "public_share": Fraction(public_only, total),
+    }
 
 
-def _read_repeats(executions: Mapping[str, Mapping[str, Any]]) -> Repeats:
+def _add_executions(
+    facts: EpisodeFacts, executions: Mapping[str, Mapping[str, Any]]
+) -> EpisodeFacts:
+    """Add the sums of what ``executions.Executions.facts`` has for each table."""
     tables = executions.values()
     problems = [
         f"{table}: {problem}"
-        for table, facts in sorted(executions.items())
-        for problem in sorted({*facts["verdicts_differ"], *facts["feedback_differs"]})
+        for table, item in sorted(executions.items())
+        for problem in sorted({*item["verdicts_differ"], *item["feedback_differs"]})
     ]
-    return Repeats(
-        times=max((facts["times"] for facts in tables), default=1),
-        episodes=sum(facts["episodes"] for facts in tables),
-        verdicts_differ=sum(len(facts["verdicts_differ"]) for facts in tables),
-        feedback_differs=sum(len(facts["feedback_differs"]) for facts in tables),
-        named=tuple(problems[:_PROBLEMS_NAMED]),
-    )
+    row = {
+        "times": max((item["times"] for item in tables), default=1),
+        "episodes": sum(item["episodes"] for item in tables),
+        "verdicts_differ": sum(len(item["verdicts_differ"]) for item in tables),
+        "feedback_differs": sum(len(item["feedback_differs"]) for item in tables),
+    }
+    return replace(facts, executions=row, differing=problems[:_PROBLEMS_NAMED])

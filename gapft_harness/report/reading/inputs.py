@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from gapft_harness.core.records import SOURCE, Arm, State
+from gapft_harness.presentation.content import Row
 from gapft_harness.recipe.sections import Deployment
 from gapft_harness.report.reading.audits import (
     Audit,
@@ -19,7 +20,7 @@ from gapft_harness.report.reading.audits import (
     read_audit,
 )
 from gapft_harness.report.reading.columns import read_columns
-from gapft_harness.report.reading.endings import EndingCounts, read_endings
+from gapft_harness.report.reading.endings import read_endings
 from gapft_harness.report.reading.episodes import EpisodeFacts, read_episodes
 from gapft_harness.report.reading.failures import Failures, read_failures
 from gapft_harness.report.reading.published import PublishedValue, measure_search
@@ -68,8 +69,8 @@ class ReportInputs:
         seconds: wall time of earlier stages.
         days: the days on which the stages made their outputs, such as ``2026-11-23``, ascending.
         versions: versions of the packages that made the run.
-        endings: how the responses of ``pool``, ``audit``, ``SOURCE`` (the deployment decodes of the
-            audit) and every arm ended.
+        endings: rows of a table: how the responses of ``pool``, ``audit``, ``SOURCE`` (the
+            deployment decodes of the audit) and every arm ended.
         episodes: facts on decodes with several attempts; None where a decode is one response.
         parts: the run's experiments, each with the data it read.
         failures: reasons, where no or few responses pass.
@@ -97,10 +98,10 @@ class ReportInputs:
     seconds: Mapping[str, float] = field(default_factory=dict)
     days: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
-    endings: Mapping[str, EndingCounts] = field(default_factory=dict)
+    endings: Mapping[str, Row] = field(default_factory=dict)
     episodes: EpisodeFacts | None = None
     parts: tuple[LoadedPart, ...] = ()
-    failures: tuple[Failures, ...] = ()
+    failures: Failures = field(default_factory=Failures)
     other_rule: OtherVerdicts | None = None
     paper: tuple[PublishedValue, ...] = ()
     run_path: Path | None = None

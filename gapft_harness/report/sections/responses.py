@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
-from fractions import Fraction
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from gapft_harness.core.records import (
-    CONTEXT_EXCEEDED,
-    FINISH_REASONS,
     GREEDY,
-    SOURCE,
     STATUSES,
-    STOP_STRING,
 )
 from gapft_harness.core.streams import derive_key
 from gapft_harness.presentation.content import Column, Row, Section, Table, add_hidden
@@ -22,9 +16,7 @@ from gapft_harness.presentation.visible import shorten
 from gapft_harness.report.findings.computation import Findings
 from gapft_harness.report.names import condition_name, name_decode, name_source
 from gapft_harness.report.reading.columns import count_codes, format_gold
-from gapft_harness.report.reading.endings import EndingCounts
-from gapft_harness.report.reading.episodes import EpisodeCounts, EpisodeFacts
-from gapft_harness.report.reading.failures import KINDS_SHOWN
+from gapft_harness.report.reading.episodes import EpisodeFacts
 from gapft_harness.report.reading.inputs import ReportInputs
 
 #: Cases of each kind that are shown: of the lead condition, and of every other.
@@ -76,89 +68,71 @@ _ENDINGS_NOTE = (
     "answer that ended at a stop string or the limit. If these are many, change "
     "generation_kwargs.until in the task, or search.max_gen_toks."
 )
+_ENDING_COLUMNS = (
+    Column("of", "responses of"),
+    Column("end_token", "end token", "count"),
+    Column("stop_string", "stop string", "count"),
+    Column("limit", "token limit", "count"),
+    Column("limit_share", "at limit", "share"),
+    Column("unknown", "not known", "count"),
+    Column("not_generated", "not generated", "count"),
+    Column("cut_unanswered", "cut, no answer", "count"),
+    Column("unanswered", "no answer", "count"),
+)
 
 
 def build_failures(inputs: ReportInputs) -> Section:
     """Build the section on groups of responses where none passed or few could be judged."""
-    rows: list[Row] = [
-        {
-            "where": group.where,
-            "status": status,
-            "reason": kind,
-            "responses": count,
-            "share": Fraction(count, group.total),
-        }
-        for group in inputs.failures
-        for (status, kind), count in group.kinds[:KINDS_SHOWN]
-    ]
     examples = [
         {
-            **asdict(example),
+            **row,
             "decode": (
                 name_decode(inputs.deployment)
-                if example.index == GREEDY
-                else f"sample {example.index}"
+                if row["index"] == GREEDY
+                else f"sample {row['index']}"
             ),
-            "reason": shorten(" ".join(example.reason.split()), _MAX_CHARS),
-            "text": shorten(example.text, _MAX_CHARS),
-            "gold": shorten(example.gold, _MAX_CHARS),
+            "reason": shorten(" ".join(row["reason"].split()), _MAX_CHARS),
+            "text": shorten(row["text"], _MAX_CHARS),
+            "gold": shorten(row["gold"], _MAX_CHARS),
         }
-        for group in inputs.failures
-        for example in group.examples
+        for row in inputs.failures.responses
     ]
     tables = [
-        Table("failures", FAILURE_COLUMNS, rows, _FAILURES_NOTE),
+        Table("failures", FAILURE_COLUMNS, inputs.failures.reasons, _FAILURES_NOTE),
         Table("failed_responses", _EXAMPLE_COLUMNS, examples, folded="Some of these responses"),
     ]
     return Section("Why so little passes", tables=tables)
 
 
-def build_episodes(facts: EpisodeFacts, inputs: ReportInputs) -> Section:
+def build_episodes(facts: EpisodeFacts) -> Section:
     """Build the section on attempts and repeated executions."""
     tables = []
-    if facts.counts:
-        ends = {f"attempt_{number}": f"attempt {number}" for number in range(1, facts.attempts + 1)}
+    if facts.rows:
         columns = [
             Column("label", "audit"),
             Column("episodes", "episodes", "count"),
-            *(Column(key, title, "share") for key, title in ends.items()),
+            *(
+                Column(f"attempt_{n}", f"attempt {n}", "share")
+                for n in range(1, facts.attempts + 1)
+            ),
             Column("passed_share", "passed", "share"),
             Column("public_share", "public tests alone", "share"),
         ]
-        rows = [_build_episode_row(counts, list(ends)) for counts in facts.counts]
-        tables.append(Table("episodes", add_hidden(columns, rows), rows, _EPISODES_NOTE))
-    warnings = []
-    if (repeats := facts.repeats) is not None:
+        columns = add_hidden(columns, facts.rows)
+        tables.append(Table("episodes", columns, facts.rows, _EPISODES_NOTE))
+    if facts.executions:
         columns = [
             Column("times", "executions", "count"),
             Column("episodes", "episodes", "count"),
             Column("verdicts_differ", "verdicts differ", "count"),
             Column("feedback_differs", "public tests differ", "count"),
         ]
-        row = {column.key: getattr(repeats, column.key) for column in columns}
-        tables.append(Table("executions", columns, [row], _EXECUTIONS_NOTE))
-        if repeats.named:
-            places = ", ".join(repeats.named)
-            warnings.append(f"executions of the same programs differ, for example {places}")
+        tables.append(Table("executions", columns, [facts.executions], _EXECUTIONS_NOTE))
+    warnings = []
+    if facts.differing:
+        places = ", ".join(facts.differing)
+        warnings.append(f"executions of the same programs differ, for example {places}")
     return Section("Episodes", tables=tables, warnings=warnings)
-
-
-def _build_episode_row(counts: EpisodeCounts, ends: Sequence[str]) -> Row:
-    is_source = counts.who == SOURCE
-    total = max(counts.total, 1)
-    ended = dict(zip(ends, counts.ended, strict=True))
-    return {
-        "label": f"source, {counts.kind}" if is_source else condition_name(counts.who),
-        "who": counts.who,
-        "kind": counts.kind,
-        "episodes": counts.total,
-        **{end: Fraction(count, total) for end, count in ended.items()},
-        **{f"ended_at_{end}": count for end, count in ended.items()},
-        "passed": counts.passed,
-        "passed_share": Fraction(counts.passed, total),
-        "passed_public_tests_alone": counts.public_only,
-        "public_share": Fraction(counts.public_only, total),
-    }
 
 
 def build_cases(inputs: ReportInputs, findings: Findings) -> Section:
@@ -260,7 +234,9 @@ def build_verdicts(inputs: ReportInputs) -> Section:
     ]
     tables = [Table("verdicts", columns, rows, _VERDICTS_NOTE, "Verdicts")]
     if inputs.endings:
-        tables.append(_build_endings(inputs.endings))
+        endings = [*inputs.endings.values()]
+        folded = "How responses ended"
+        tables.append(Table("endings", _ENDING_COLUMNS, endings, _ENDINGS_NOTE, folded))
     return Section("Verdicts and endings", tables=tables)
 
 
@@ -279,41 +255,3 @@ def _list_verdicts(inputs: ReportInputs) -> dict[str, Mapping[str, int]]:
         if split in inputs.verdict_counts:
             counts[f"{split}, {source} and samples"] = inputs.verdict_counts[split]
     return counts
-
-
-def _build_endings(endings: Mapping[str, EndingCounts]) -> Table:
-    columns = [
-        Column("of", "responses of"),
-        Column("end_token", "end token", "count"),
-        Column("stop_string", "stop string", "count"),
-        Column("limit", "token limit", "count"),
-        Column("limit_share", "at limit", "share"),
-        Column("unknown", "not known", "count"),
-        Column("not_generated", "not generated", "count"),
-        Column("cut_unanswered", "cut, no answer", "count"),
-        Column("unanswered", "no answer", "count"),
-    ]
-    rows = [
-        {
-            "of": name,
-            "end_token": counts.responses.get("stop", 0),
-            "stop_string": counts.responses.get(STOP_STRING, 0),
-            "limit": counts.responses.get("length", 0),
-            "limit_share": Fraction(
-                counts.responses.get("length", 0), sum(counts.responses.values())
-            ),
-            "unknown": counts.responses.get("unknown", 0),
-            "not_generated": counts.responses.get(CONTEXT_EXCEEDED, 0),
-            "cut_unanswered": _sum_unanswered(counts, (STOP_STRING, "length")),
-            "unanswered": _sum_unanswered(counts, FINISH_REASONS),
-        }
-        for name, counts in endings.items()
-    ]
-    return Table("endings", columns, rows, _ENDINGS_NOTE, "How responses ended")
-
-
-def _sum_unanswered(counts: EndingCounts, reasons: Sequence[str]) -> int | None:
-    """Count the responses without an answer that ended so; None if no answers are read."""
-    if counts.unanswered is None:
-        return None
-    return sum(counts.unanswered.get(reason, 0) for reason in reasons)
