@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from gapft_harness import api
@@ -29,42 +28,6 @@ _TOKENS_NOTE = (
 _MATCHED_SELECTORS = ("matched_strata", "repeated")
 #: The most problems by which a stratum may differ (Table 6).
 _MAX_PROBLEMS_APART = 1
-
-
-@dataclass(frozen=True, slots=True)
-class ComparedConditions:
-    """Conditions that are compared.
-
-    Attributes:
-        names: GapFT first, then the others in the recipe's order.
-        uniform: the condition that draws uniformly from both states; None: there is none.
-        stratum_fields: the fields of a record that define the strata.
-    """
-
-    names: Sequence[str]
-    uniform: str | None
-    stratum_fields: Sequence[str]
-
-
-def find_compared(conditions: Mapping[str, api.Condition]) -> ComparedConditions | None:
-    """Find the conditions to compare; None without GapFT or a condition matched to it.
-
-    Parameters with wrong types are reported by the selectors.
-    """
-    names: dict[str, list[str]] = {}
-    for name, condition in conditions.items():
-        names.setdefault(condition.selector, []).append(name)
-    if "gapft" not in names or "matched_strata" not in names:
-        return None
-    others = [name for name in conditions if conditions[name].selector in _MATCHED_SELECTORS]
-    uniform = [name for name in names["matched_strata"] if _is_uniform(conditions[name].params)]
-    by = conditions[others[0]].params.get("by", [])
-    return ComparedConditions((names["gapft"][0], *others), next(iter(uniform), None), by)
-
-
-def _is_uniform(params: Mapping[str, Any]) -> bool:
-    states = {*str(params.get("states", "GS"))}
-    return states == {*"GS"} and params.get("responses", "kept") == "kept"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,41 +71,48 @@ class Strata:
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """The compared conditions, and by arm (except GapFT's) the problems of its training set."""
+    """The compared conditions and their training sets.
 
-    compared: ComparedConditions
+    Attributes:
+        names: GapFT first, then the others in the recipe's order.
+        uniform: the condition that draws uniformly from both states; None: there is none.
+        strata: by arm, except GapFT's, the problems of its training set.
+    """
+
+    names: Sequence[str]
+    uniform: str | None
     strata: Mapping[api.Arm, Strata]
 
 
 def read_strata(
-    run_path: Path, compared: ComparedConditions, arms: Sequence[api.Arm]
+    run: api.RunDirectory, names: Sequence[str], arms: Sequence[api.Arm]
 ) -> dict[api.Arm, Strata]:
     """Read the strata of the training sets of compared arms, without GapFT's.
 
     Args:
-        run_path: the run directory.
-        compared: the compared conditions.
+        run: the run.
+        names: the compared conditions, GapFT first.
         arms: arms of the run; an arm without a GapFT arm of the same seed is left out.
     """
+    fields = run.recipe.conditions[names[1]].params.get("by", [])
     labels = {
-        problem.id: ", ".join(str(problem.document.get(field)) for field in compared.stratum_fields)
-        or "all"
-        for problem, _ in read_problems(run_path / layout.problems_path("pool"))
+        problem.id: ", ".join(str(problem.document.get(field)) for field in fields) or "all"
+        for problem, _ in read_problems(run.path / layout.problems_path("pool"))
     }
 
     def read_problem_ids(arm: api.Arm) -> set[str]:
-        return {e.problem_id for e in api.read_examples(run_path / layout.selection_path(arm))}
+        return {e.problem_id for e in api.read_examples(run.path / layout.selection_path(arm))}
 
     def count_strata(own: set[str], gapft: set[str]) -> Strata:
-        counts = [Counter(labels[name] for name in names) for names in (own, gapft)]
+        counts = [Counter(labels[id] for id in ids) for ids in (own, gapft)]
         return Strata(counts[0], counts[1], len(own - gapft))
 
-    seeds = {arm.seed for arm in arms if arm.condition == compared.names[0]}
-    gapft = {seed: read_problem_ids(api.Arm(compared.names[0], seed)) for seed in seeds}
+    seeds = {arm.seed for arm in arms if arm.condition == names[0]}
+    gapft = {seed: read_problem_ids(api.Arm(names[0], seed)) for seed in seeds}
     return {
         arm: count_strata(read_problem_ids(arm), gapft[arm.seed])
         for arm in arms
-        if arm.condition in compared.names[1:] and arm.seed in gapft
+        if arm.condition in names[1:] and arm.seed in gapft
     }
 
 
@@ -163,9 +133,16 @@ class MatchedDiversity(Control):
     )
 
     def find_conditions(self, conditions: Mapping[str, api.Condition]) -> Sequence[str]:
-        """Return the compared conditions, GapFT first."""
-        compared = find_compared(conditions)
-        return compared.names if compared else ()
+        """Return GapFT, then the others; none without GapFT or a condition matched to it.
+
+        Parameters with wrong types are reported by the selectors.
+        """
+        selectors = {name: condition.selector for name, condition in conditions.items()}
+        if "matched_strata" not in selectors.values():
+            return ()
+        gapft = [name for name, selector in selectors.items() if selector == "gapft"][:1]
+        others = [name for name, selector in selectors.items() if selector in _MATCHED_SELECTORS]
+        return [*gapft, *others] if gapft else ()
 
     def check(self, recipe: api.Recipe, settings: Any) -> None:
         """Require, beyond ``Control.check``, equal fields of strata and a tolerance of tokens."""
@@ -187,24 +164,25 @@ class MatchedDiversity(Control):
 
     def faults(self, view: api.View) -> Iterator[str]:
         """Report training sets whose strata differ from GapFT's by more than one problem."""
-        compared = find_compared(view.recipe.conditions)
-        if compared and view.arms():
-            for arm, strata in read_strata(view.run.path, compared, view.arms()).items():
-                yield from strata.faults(arm.name)
+        if view.arms():
+            strata = read_strata(view.run, self.conditions(view.recipe), view.arms())
+            for arm, own_strata in strata.items():
+                yield from own_strata.faults(arm.name)
 
     def read(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> Matching | None:
         """Read the compared conditions and their strata."""
-        comparison = find_compared(run.recipe.conditions)
-        if comparison is None or not arms:
+        if not arms:
             return None
-        return Matching(comparison, read_strata(run.path, comparison, arms))
+        conditions = run.recipe.conditions
+        names = self.find_conditions(conditions)
+        uniform = (name for name in names if _is_uniform(conditions[name]))
+        return Matching(names, next(uniform, None), read_strata(run, names, arms))
 
     def tables(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, read: Matching
     ) -> Iterator[api.Table]:
         """Return the conditions, and the differences in tokens."""
-        compared = read.compared
-        references = [SOURCE, compared.names[0], *filter(None, [compared.uniform])]
+        references = [SOURCE, read.names[0], *filter(None, [read.uniform])]
         columns = [
             api.Column("condition", "condition"),
             api.Column("problems", "problems", "count"),
@@ -216,7 +194,7 @@ class MatchedDiversity(Control):
             api.Column("pass_at_1", "Pass@1", "share"),
             *(api.Column(f"minus_{other}", f"minus {other}", "points") for other in references),
         ]
-        rows = [_describe_condition(name, findings, read, references) for name in compared.names]
+        rows = [_describe_condition(name, findings, read, references) for name in read.names]
         yield api.Table(self.name, columns, rows, _NOTE)
         columns = [
             api.Column("tokens", "tokens"),
@@ -227,7 +205,7 @@ class MatchedDiversity(Control):
         rows = [
             {
                 "tokens": name,
-                "difference": _find_largest_share(findings, compared.names, field),
+                "difference": _find_largest_share(findings, read.names, field),
                 "tolerance": budget[tolerance],
             }
             for name, field, tolerance in (
@@ -236,6 +214,13 @@ class MatchedDiversity(Control):
             )
         ]
         yield api.Table(f"{self.name}_tokens", columns, rows, _TOKENS_NOTE)
+
+
+def _is_uniform(condition: api.Condition) -> bool:
+    params = condition.params
+    states = {*str(params.get("states", "GS"))}
+    is_drawn = condition.selector == "matched_strata" and states == {*"GS"}
+    return is_drawn and params.get("responses", "kept") == "kept"
 
 
 def _describe_condition(
