@@ -21,8 +21,9 @@ from gapft_harness.core.records import SOURCE, Arm, Budget
 from gapft_harness.core.streams import Stream
 from gapft_harness.outcomes.searches import SearchFindings, compute_search
 from gapft_harness.outcomes.verdicts import Verdicts
+from gapft_harness.presentation.content import Row
 from gapft_harness.recipe.conditions import find_own_settings
-from gapft_harness.report.findings.replicates import Retraining, compare_replicates
+from gapft_harness.report.findings.replicates import compare_replicates
 from gapft_harness.report.names import condition_name, format_condition_label
 from gapft_harness.report.reading.audits import TrainedArm
 from gapft_harness.report.reading.inputs import ReportInputs
@@ -144,7 +145,7 @@ class Findings:
         contrasts: conditions in pairs, and each condition minus the source.
         lead: the main condition of the report: ``gapft``, else the first that an experiment names,
             else the recipe's first; empty without conditions.
-        replicates: arms that repeat the training of another condition's arm.
+        replicates: rows of arms that repeat another condition's training (``compare_replicates``).
         other_rule: the findings under the verifier's other rule, from the same replicates; None
             where it has none, or where nothing was trained.
     """
@@ -153,7 +154,7 @@ class Findings:
     conditions: Mapping[str, ConditionFindings]
     contrasts: tuple[Contrast, ...]
     lead: str
-    replicates: tuple[Retraining, ...] = ()
+    replicates: Sequence[Row] = ()
     other_rule: Findings | None = None
 
     @property

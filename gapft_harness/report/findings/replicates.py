@@ -6,55 +6,32 @@ on LogiQA and changed 331 of 1,367 decisions (the paper's Appendix A).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 
+from gapft_harness.presentation.content import Row
 from gapft_harness.recipe.conditions import find_replicates
 from gapft_harness.report.reading.audits import TrainedArm
 from gapft_harness.report.reading.inputs import ReportInputs
 
 
-@dataclass(frozen=True, slots=True)
-class Retraining:
-    """One arm compared with the arm whose training it repeats.
+def compare_replicates(inputs: ReportInputs) -> list[Row]:
+    """Compare each replicate with the condition that it repeats, seed by seed.
 
-    Attributes:
-        condition: the condition of the arm.
-        original: the condition that it repeats.
-        seed: the training seed.
-        n: audit decisions.
-        changed: decisions that differ.
-        lost: decisions that only the repeated arm has right.
-        gained: decisions that only this arm has right.
-        delta: Pass@1 of this arm minus that of the repeated arm.
-        reworded: responses with a different text, right or wrong.
-        same_weights: whether the two adapters have the same bytes; None where a trainer gave no
-            hash.
+    Returns:
+        Rows of an arm of ``condition`` and that of ``original`` with the same ``seed``: of ``n``
+        decisions, how many ``changed``, and were ``lost`` or ``gained`` by the first arm; the
+        difference ``delta`` of Pass@1; ``reworded`` responses; and whether both adapters have the
+        ``same_weights``, None where a trainer gave no hash.
     """
-
-    condition: str
-    original: str
-    seed: int
-    n: int
-    changed: int
-    lost: int
-    gained: int
-    delta: Fraction
-    reworded: int
-    same_weights: bool | None
-
-
-def compare_replicates(inputs: ReportInputs) -> tuple[Retraining, ...]:
-    """Compare each replicate with the condition that it repeats, seed by seed."""
-    return tuple(
+    return [
         _compare_arms(inputs, first, second)
         for name, original in find_replicates(inputs.recipe).items()
         if {name, original} <= {*inputs.conditions}
         for first, second in zip(inputs.find_arms(original), inputs.find_arms(name), strict=True)
-    )
+    ]
 
 
-def _compare_arms(inputs: ReportInputs, first: TrainedArm, second: TrainedArm) -> Retraining:
+def _compare_arms(inputs: ReportInputs, first: TrainedArm, second: TrainedArm) -> Row:
     hashes = [
         inputs.training.get(trained.arm.name, {}).get("adapter_sha256")
         for trained in (first, second)
@@ -64,15 +41,15 @@ def _compare_arms(inputs: ReportInputs, first: TrainedArm, second: TrainedArm) -
     lost = int((before & ~after).sum())
     gained = int((~before & after).sum())
     texts = zip(first.deployed.texts, second.deployed.texts, strict=True)
-    return Retraining(
-        condition=second.arm.condition,
-        original=first.arm.condition,
-        seed=second.arm.seed,
-        n=before.size,
-        changed=lost + gained,
-        lost=lost,
-        gained=gained,
-        delta=Fraction(gained - lost, before.size),
-        reworded=sum(before != after for before, after in texts),
-        same_weights=None if None in hashes else hashes[0] == hashes[1],
-    )
+    return {
+        "condition": second.arm.condition,
+        "original": first.arm.condition,
+        "seed": second.arm.seed,
+        "n": before.size,
+        "changed": lost + gained,
+        "lost": lost,
+        "gained": gained,
+        "delta": Fraction(gained - lost, before.size),
+        "reworded": sum(before != after for before, after in texts),
+        "same_weights": None if None in hashes else hashes[0] == hashes[1],
+    }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.analysis.pass_at_k import format_k
@@ -127,7 +126,7 @@ def describe_answer(inputs: ReportInputs, findings: Findings) -> str:
 
 def _list_rivals(findings: Findings, lead: ConditionFindings) -> Iterator[ConditionFindings]:
     """Yield conditions with the budget of the lead that do not repeat its training."""
-    repeated = {frozenset((entry.condition, entry.original)) for entry in findings.replicates}
+    repeated = {frozenset((row["condition"], row["original"])) for row in findings.replicates}
     for other in findings.distinct.values():
         is_same = other.name == lead.name or frozenset((other.name, lead.name)) in repeated
         if not is_same and is_budget_matched(lead, other):
@@ -177,8 +176,8 @@ def _build_contrasts(findings: Findings) -> Iterator[Table]:
         yield Table("", columns, _list_rows(findings, others), folded="The other contrasts")
     rows = _list_rows(findings, findings.contrasts)
     yield Table("contrasts", add_hidden((), rows), rows)
-    if retrainings := [asdict(entry) for entry in findings.replicates]:
-        yield Table("replicates", add_hidden((), retrainings), retrainings)
+    if findings.replicates:
+        yield Table("replicates", add_hidden((), findings.replicates), findings.replicates)
 
 
 def select_principal(findings: Findings) -> list[Contrast]:
@@ -218,13 +217,12 @@ def _list_rows(findings: Findings, contrasts: Sequence[Contrast]) -> list[Row]:
 def _count_noise(findings: Findings, contrast: Contrast) -> Row:
     """Count the decisions that a lost and gained over b; empty if neither repeats the other."""
     counts = {"lost": 0, "gained": 0}
-    repeats = [
-        e for e in findings.replicates if {e.condition, e.original} == {contrast.a, contrast.b}
-    ]
-    for entry in repeats:
-        is_forward = entry.condition == contrast.a
-        counts["lost"] += entry.lost if is_forward else entry.gained
-        counts["gained"] += entry.gained if is_forward else entry.lost
+    pair = {contrast.a, contrast.b}
+    repeats = [row for row in findings.replicates if {row["condition"], row["original"]} == pair]
+    for row in repeats:
+        is_forward = row["condition"] == contrast.a
+        counts["lost"] += row["lost" if is_forward else "gained"]
+        counts["gained"] += row["gained" if is_forward else "lost"]
     return counts if repeats else {}
 
 
