@@ -8,7 +8,6 @@ models stay fixed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 
@@ -16,24 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapft_harness.analysis.decomposition import Decomposition, by_state
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionAgreement:
-    """Agreement of several partitions on the problems that the source fails.
-
-    Attributes:
-        failures: the number of these problems.
-        unstable: the share of them that is in S in one partition and in U in a different one.
-        same: the share with the same state in two partitions, mean over pairs of partitions.
-        jaccard: |S_i ∩ S_j| / |S_i ∪ S_j|, mean over pairs; 1 for a pair without S.
-    """
-
-    failures: int
-    unstable: Fraction
-    same: Fraction
-    jaccard: Fraction
-
 
 #: Quantities that are compared between partitions. The first three do not depend on the samples.
 QUANTITIES: dict[str, Callable[[Decomposition], Fraction | None]] = {
@@ -47,7 +28,7 @@ QUANTITIES: dict[str, Callable[[Decomposition], Fraction | None]] = {
 }
 
 
-def measure_agreement(states: NDArray[np.str_]) -> PartitionAgreement | None:
+def measure_agreement(states: NDArray[np.str_]) -> dict[str, Fraction | int | None]:
     """Measure how far partitions of the same problems agree.
 
     Args:
@@ -55,7 +36,10 @@ def measure_agreement(states: NDArray[np.str_]) -> PartitionAgreement | None:
             samples.
 
     Returns:
-        The agreement; None if the source fails no problem.
+        The number of ``source_failures``, of which all else is; without any it is None:
+        ``unstable_share``, that is in S in one partition and in U in a different one;
+        ``agreement``, with the same state in two partitions, mean over pairs of partitions; and
+        ``S_jaccard``, |S_i ∩ S_j| / |S_i ∪ S_j|, mean over pairs; 1 for a pair without S.
 
     Raises:
         ValueError: there is only one partition, or the partitions differ in G.
@@ -67,16 +51,17 @@ def measure_agreement(states: NDArray[np.str_]) -> PartitionAgreement | None:
         raise ValueError("the partitions differ in G, so they are not of the same source")
     recovered = states[:, ~solved[0]] == "S"
     failures = recovered.shape[1]
+    names = ("unstable_share", "agreement", "S_jaccard")
     if not failures:
-        return None
+        return {"source_failures": 0, **dict.fromkeys(names)}
     pairs = [*combinations(recovered, 2)]
     same = sum(int((a == b).sum()) for a, b in pairs)
-    return PartitionAgreement(
-        failures=failures,
-        unstable=Fraction(int((recovered != recovered[0]).any(axis=0).sum()), failures),
-        same=Fraction(same, failures * len(pairs)),
-        jaccard=sum((_compute_jaccard(a, b) for a, b in pairs), Fraction(0)) / len(pairs),
-    )
+    return {
+        "source_failures": failures,
+        "unstable_share": Fraction(int((recovered != recovered[0]).any(axis=0).sum()), failures),
+        "agreement": Fraction(same, failures * len(pairs)),
+        "S_jaccard": sum((_compute_jaccard(a, b) for a, b in pairs), Fraction(0)) / len(pairs),
+    }
 
 
 def compute_quantities(

@@ -30,6 +30,14 @@ _AGREEMENT_NOTE = (
     "different one. Agreement (in the same state by two sets) and the Jaccard index of S: means "
     "over pairs of sets."
 )
+_AGREEMENT_COLUMNS = (
+    api.Column("adapters", "adapters"),
+    api.Column("K", "K", "count"),
+    api.Column("source_failures", "source failures", "count"),
+    api.Column("unstable_share", "unstable", "share"),
+    api.Column("agreement", "agreement", "share"),
+    api.Column("S_jaccard", "Jaccard of S", "share"),
+)
 _SETS_NOTE = "Audit problems in each state by the source's samples of a set; G is the same in all."
 _QUANTITIES_NOTE = (
     "Shares of the audit, and rates κ within a state; means over seeds. S and U flow: p_S κ_S and "
@@ -122,7 +130,9 @@ class StabilityExperiment(api.Experiment):
         states = np.array(
             [partition(verdicts.deployed, passed[:, w.offset : w.end]) for w in windows]
         )
-        yield _build_agreement(read.settings, states)
+        settings = {"adapters": read.settings.adapters, "K": read.settings.k}
+        agreement = settings | measure_agreement(states)
+        yield api.Table(f"{self.name}_agreement", _AGREEMENT_COLUMNS, [agreement], _AGREEMENT_NOTE)
         rows = [
             {"samples": window.range_text, **{s: int((row == s).sum()) for s in "GSU"}}
             for window, row in zip(windows, states, strict=True)
@@ -159,28 +169,6 @@ class StabilityRead:
     settings: StabilitySettings
     decisions: Mapping[api.Arm, NDArray[np.bool_]]
     further_samples: NDArray[np.bool_]
-
-
-def _build_agreement(settings: StabilitySettings, states: NDArray[np.str_]) -> api.Table:
-    """Build the only row; without a failure of the source, its shares are undefined."""
-    agreement = measure_agreement(states)
-    columns = [
-        api.Column("adapters", "adapters"),
-        api.Column("K", "K", "count"),
-        api.Column("source_failures", "source failures", "count"),
-        api.Column("unstable_share", "unstable", "share"),
-        api.Column("agreement", "agreement", "share"),
-        api.Column("S_jaccard", "Jaccard of S", "share"),
-    ]
-    row = {
-        "adapters": settings.adapters,
-        "K": settings.k,
-        "source_failures": agreement.failures if agreement else 0,
-        "unstable_share": agreement and agreement.unstable,
-        "agreement": agreement and agreement.same,
-        "S_jaccard": agreement and agreement.jaccard,
-    }
-    return api.Table("stability_agreement", columns, [row], _AGREEMENT_NOTE)
 
 
 def _describe_quantities(

@@ -62,6 +62,6 @@ def test_printed_jaccard_matches_printed_agreement(failures, same, jaccard, reco
     first, second = np.full((2, failures), "U")
     first[:recovered], second[moved : moved + recovered] = "S", "S"
     agreement = measure_agreement(np.array([first, second]))
-    assert agreement is not None
-    assert to_percent(agreement.same) == pytest.approx(same, abs=0.3)  # moved is a whole number
-    assert to_percent(agreement.jaccard) == pytest.approx(jaccard, abs=1)
+    found = to_percent(agreement["agreement"])
+    assert found == pytest.approx(same, abs=0.3)  # moved is a whole number
+    assert to_percent(agreement["S_jaccard"]) == pytest.approx(jaccard, abs=1)
