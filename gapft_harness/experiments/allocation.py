@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -177,11 +176,9 @@ class AllocationExperiment(api.Experiment):
         if not arms:
             return None
         problems = [
-            exposed
-            for seed in sorted(run.recipe.seeds)
-            for exposed in _read_seed(run.path, settings, seed)
+            row for seed in sorted(run.recipe.seeds) for row in _read_seed(run.path, settings, seed)
         ]
-        return Exposures(settings.diffuse, settings.concentrated, tuple(problems))
+        return Exposures(settings.diffuse, settings.concentrated, problems)
 
     def leads(self, read: Exposures) -> Sequence[str]:
         """Return the two conditions; the diffuse one leads."""
@@ -213,18 +210,14 @@ class AllocationExperiment(api.Experiment):
             api.Column("problems", "problems of a half", "count"),
         ]
         yield api.Table(self.name, columns, rows, _NOTE)
-        yield api.Table(
-            f"{self.name}_problems",
-            [api.Column(field) for field in ExposedProblem._fields],
-            [exposed._asdict() for exposed in read.problems],
-            csv_only=True,
-        )
+        columns = [api.Column(key) for key in read.problems[0]]
+        yield api.Table(f"{self.name}_problems", columns, read.problems, csv_only=True)
 
     def verdicts(self, inputs: api.ReportInputs, read: Exposures) -> dict[str, Mapping[str, int]]:
         """Count the verdicts of both conditions on the problems that they trained on."""
         verdicts = {
-            read.diffuse: [exposed.verdict_diffuse for exposed in read.problems],
-            read.concentrated: [exposed.verdict_concentrated for exposed in read.problems],
+            read.diffuse: [row["verdict_diffuse"] for row in read.problems],
+            read.concentrated: [row["verdict_concentrated"] for row in read.problems],
         }
         return {
             f"problems trained on, {name}": {s: statuses.count(s) for s in STATUSES}
@@ -232,60 +225,52 @@ class AllocationExperiment(api.Experiment):
         }
 
 
-class ExposedProblem(NamedTuple):
-    """A problem that both models decode after the diffuse one was trained on it.
-
-    Attributes:
-        seed: the training seed.
-        problem_id: the problem.
-        half: ``A`` (shared) or ``B`` (new).
-        selected_diffuse: how often the diffuse condition selected it.
-        selected_concentrated: how often the concentrated condition selected it.
-        verdict_diffuse: the status of the diffuse model's greedy decode.
-        verdict_concentrated: the same of the concentrated model.
-    """
-
-    seed: int
-    problem_id: str
-    half: str
-    selected_diffuse: int
-    selected_concentrated: int
-    verdict_diffuse: str
-    verdict_concentrated: str
-
-
 @dataclass(frozen=True, slots=True)
 class Exposures:
-    """The inputs of the comparison: two conditions, and the problems of all seeds."""
+    """The inputs of the comparison: two conditions, and the problems of all seeds.
+
+    Attributes:
+        diffuse: the condition that trains on halves A and B once each.
+        concentrated: the condition that trains on half A twice.
+        problems: by seed, problems that both models decode after training, as rows of their table:
+            the half, how often each condition selected the problem, and the status of its decode.
+    """
 
     diffuse: str
     concentrated: str
-    problems: tuple[ExposedProblem, ...]
+    problems: Sequence[api.Row]
 
     def stack(self) -> Scores:
         """Stack the halves and verdicts of all seeds over the union of their problems."""
-        seeds = np.unique([exposed.seed for exposed in self.problems])
-        ids = np.unique([exposed.problem_id for exposed in self.problems])
+        seeds = np.unique([row["seed"] for row in self.problems])
+        ids = np.unique([row["problem_id"] for row in self.problems])
         names = ("A", "B", "diffuse", "concentrated")
         rows = {name: np.zeros((len(seeds), len(ids)), dtype=np.bool_) for name in names}
-        for exposed in self.problems:
-            seed = np.searchsorted(seeds, exposed.seed)
-            problem = np.searchsorted(ids, exposed.problem_id)
-            rows[exposed.half][seed, problem] = True
-            rows["diffuse"][seed, problem] = exposed.verdict_diffuse == "pass"
-            rows["concentrated"][seed, problem] = exposed.verdict_concentrated == "pass"
+        for row in self.problems:
+            seed = np.searchsorted(seeds, row["seed"])
+            problem = np.searchsorted(ids, row["problem_id"])
+            rows[row["half"]][seed, problem] = True
+            rows["diffuse"][seed, problem] = row["verdict_diffuse"] == "pass"
+            rows["concentrated"][seed, problem] = row["verdict_concentrated"] == "pass"
         return Scores(rows, seeds, ids)
 
 
-def _read_seed(run_path: Path, settings: AllocationSettings, seed: int) -> Iterator[ExposedProblem]:
+def _read_seed(run_path: Path, settings: AllocationSettings, seed: int) -> Iterator[api.Row]:
     halves = read_halves(settings, seed, run_path.joinpath)
     diffuse, concentrated = (
         read_decisions(run_path / build_exposed_path(arm), [*halves], "the arms' selections")
         for arm in settings.list_arms(seed)
     )
     for (problem, half), once, twice in zip(halves.items(), diffuse, concentrated, strict=True):
-        selected = 2 if half == "A" else 0
-        yield ExposedProblem(seed, problem, half, 1, selected, STATUSES[once], STATUSES[twice])
+        yield {
+            "seed": seed,
+            "problem_id": problem,
+            "half": half,
+            "selected_diffuse": 1,
+            "selected_concentrated": 2 if half == "A" else 0,
+            "verdict_diffuse": STATUSES[once],
+            "verdict_concentrated": STATUSES[twice],
+        }
 
 
 @api.hookimpl
