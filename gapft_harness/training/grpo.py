@@ -14,7 +14,7 @@ from importlib.metadata import version
 from typing import Any
 
 import torch
-from transformers import PrinterCallback, TrainerCallback
+from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from gapft_harness.core.errors import GapftError, UserError
@@ -219,6 +219,7 @@ class _MaskingTrainer(GRPOTrainer):  # type: ignore[misc]
             id: list(build_training_prompt(ids, settings))
             for id, ids in job.searched.prompt_ids.items()
         }
+        self._log_update = log_update
         self._group_rewards: list[list[float | None]] = []
         tokenizer = load_tokenizer(job.model_args, padding_side="left")
         self.end = load_end_token(job.model_args, job.chat_template)
@@ -232,7 +233,6 @@ class _MaskingTrainer(GRPOTrainer):  # type: ignore[misc]
             args=config,
             train_dataset=Dataset.from_dict({"prompt": list(plan)}),
             processing_class=tokenizer,
-            callbacks=[_LogCallback(self, log_update)],
         )
         self.remove_callback(PrinterCallback)
 
@@ -276,6 +276,18 @@ class _MaskingTrainer(GRPOTrainer):  # type: ignore[misc]
         self._check_unjudged()
         return output
 
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Record an update's figures, except those that depend on the clock, and its progress."""
+        super().log(logs, start_time)  # adds TRL's figures
+        if "loss" not in logs:
+            return
+        keys = ("loss", "grad_norm", "learning_rate", "reward", "entropy", "kl")
+        values = {key: float(logs[key]) for key in keys if key in logs}
+        step = self.state.global_step
+        self.update_lines.append({"update": step, **values})
+        self._log_update(values, step)
+        self._job.progress(step, self.state.max_steps)
+
     def _check_unjudged(self) -> None:
         facts = group_facts(self.groups)
         if facts["unjudged"] / facts["responses"] > self._grpo.max_unjudged:
@@ -304,27 +316,3 @@ def mask_flat_groups(output: Mapping[str, Any], flat: Sequence[bool], size: int)
     row_mask = keep.repeat_interleave(size).unsqueeze(1).int()
     mask = torch.ones_like(output["completion_mask"]) * row_mask
     return {"tool_mask": mask, "num_items_in_batch": (output["completion_mask"] * mask).sum()}
-
-
-class _LogCallback(TrainerCallback):  # type: ignore[misc]
-    """Records TRL's log of each update, and reports progress."""
-
-    def __init__(
-        self, trainer: _MaskingTrainer, log_update: Callable[[dict[str, Any], int], None]
-    ) -> None:
-        self._trainer = trainer
-        self._log_update = log_update
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        """Record an update's figures, except those that depend on the clock."""
-        if "loss" not in logs:
-            return
-        keys = ("loss", "grad_norm", "learning_rate", "reward", "entropy", "kl")
-        line = {"update": state.global_step, **{k: float(logs[k]) for k in keys if k in logs}}
-        self._trainer.update_lines.append(line)
-        values = {key: value for key, value in line.items() if key != "update"}
-        self._log_update(values, state.global_step)
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Report the progress after an update."""
-        self._trainer._job.progress(state.global_step, state.max_steps)
