@@ -11,7 +11,6 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -42,38 +41,15 @@ class Judgement:
     answer: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class LogPlace:
-    """The folder of the logs, and what their file names contain.
-
-    Attributes:
-        folder: contains ``greedy/`` and ``samples/``.
-        task: the task's name.
-        date: when the responses were finalized, so the same search gives the same file names.
-    """
-
-    folder: Path
-    task: str
-    date: datetime
-
-    def log_path(self, kind: str) -> Path:
-        """Return the path of one of the two logs."""
-        return self.folder / kind / f"samples_{self.task}_{self._date_text}.jsonl"
-
-    def results_path(self, kind: str) -> Path:
-        """Return the path of lm_eval's results file beside a log."""
-        return self.folder / kind / f"results_{self._date_text}.json"
-
-    @property
-    def _date_text(self) -> str:
-        return self.date.isoformat().replace(":", "-")
-
-
 @contextlib.contextmanager
-def open_logs(place: LogPlace) -> Iterator[dict[str, TextIO]]:
-    """Open both logs for writing; complete ones then replace those of an earlier search."""
+def open_logs(paths: Mapping[str, Path]) -> Iterator[dict[str, TextIO]]:
+    """Open the logs, by kind, for writing; complete ones then replace those of an earlier search.
+
+    Args:
+        paths: by kind, ``samples_TASK_DATE.jsonl`` in a folder of its own.
+    """
     with contextlib.ExitStack() as stack:
-        partial_paths = {kind: place.log_path(kind).with_suffix(".partial") for kind in _KINDS}
+        partial_paths = {kind: path.with_suffix(".partial") for kind, path in paths.items()}
         files: dict[str, TextIO] = {}
         for kind, path in partial_paths.items():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -87,7 +63,7 @@ def open_logs(place: LogPlace) -> Iterator[dict[str, TextIO]]:
                 *path.parent.glob("results_*.json"),
             ]:
                 old_path.unlink()
-            replace_file(place.log_path(kind), path.replace)
+            replace_file(paths[kind], path.replace)
 
 
 def write_rows(
@@ -139,21 +115,21 @@ def write_rows(
         files[kind].write(json.dumps(row, ensure_ascii=True, default=str) + "\n")
 
 
-def write_results(place: LogPlace, facts: Mapping[str, Any], rates: Mapping[str, Any]) -> None:
-    """Write lm_eval's results file beside each log."""
-    for kind in _KINDS:
+def write_results(
+    paths: Mapping[str, Path], task: str, facts: Mapping[str, Any], rates: Mapping[str, Any]
+) -> None:
+    """Write lm_eval's results file of a task beside each log, with the date in the log's name."""
+    for kind, path in paths.items():
         (metric,) = {name.partition(",")[0] for name in rates[kind]}
         content = {
-            "results": {place.task: {"alias": place.task, **rates[kind]}},
-            "versions": {place.task: facts["version"]},
-            "higher_is_better": {place.task: {metric: True}},
-            "n-shot": {place.task: facts["shots"]},
+            "results": {task: {"alias": task, **rates[kind]}},
+            "versions": {task: facts["version"]},
+            "higher_is_better": {task: {metric: True}},
+            "n-shot": {task: facts["shots"]},
             "config": facts["config"],
         }
-        write_json(place.results_path(kind), content)
-
-
-_KINDS = (GREEDY_LOG, SAMPLES_LOG)
+        date = path.stem.removeprefix(f"samples_{task}_")
+        write_json(path.with_name(f"results_{date}.json"), content)
 
 
 def _hash_text(text: str) -> str:

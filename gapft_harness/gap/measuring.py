@@ -17,7 +17,6 @@ from gapft_harness.gap.logs import (
     GREEDY_LOG,
     SAMPLES_LOG,
     Judgement,
-    LogPlace,
     open_logs,
     write_results,
     write_rows,
@@ -121,10 +120,13 @@ def measure_search(
     }
     # Judge all responses in each view, and write them as logs of lm_eval
     responses_path = run.file(layout.responses_path(split))
-    place = LogPlace(folder, loaded.name, datetime.fromtimestamp(responses_path.stat().st_mtime))
+    # when the responses were finalized, so that the same search gives the same file names
+    date = datetime.fromtimestamp(responses_path.stat().st_mtime).isoformat().replace(":", "-")
+    file_name = f"samples_{loaded.name}_{date}.jsonl"
+    logs = {kind: folder / kind / file_name for kind in (GREEDY_LOG, SAMPLES_LOG)}
     options = _format_options(run, task)
     measured_rows: dict[str, int] = {}
-    with open_logs(place) as files:
+    with open_logs(logs) as files:
         searched = _iterate_problems(run, split)
         for problems in iter(lambda: list(islice(searched, _BATCH)), []):
             for name, tally in tallies.items():
@@ -154,7 +156,8 @@ def measure_search(
             for name, filter_verdicts in verdicts.items()
         },
     }
-    write_results(place, {"version": version, "shots": loaded.num_fewshot, "config": config}, rates)
+    facts = {"version": version, "shots": loaded.num_fewshot, "config": config}
+    write_results(logs, loaded.name, facts, rates)
     # Note what differs from an evaluation by lm_eval
     notes = note_deployment(run.recipe)
     if (repeats := int(task_config.get("repeats") or 1)) > 1:
@@ -177,7 +180,7 @@ def measure_search(
         notes=notes,
         endings={name: tally.count_endings() for name, tally in tallies.items()},
         rows_by_id=measured_rows,
-        logs={kind: place.log_path(kind) for kind in (GREEDY_LOG, SAMPLES_LOG)},
+        logs=logs,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from itertools import groupby
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
@@ -202,16 +203,7 @@ def _build_details(search: Search, findings: Mapping[str, SearchFindings]) -> It
         for state, share in item.shares.items()
     ]
     yield Table("states", [Column(key) for key in ("view", "state", "problems", "share")], states)
-    endings = [
-        {
-            "view": name,
-            "responses": item.endings.responses,
-            "cut": item.endings.cut,
-            "unanswered": item.endings.unanswered,
-            "errors": item.endings.errors,
-        }
-        for name, item in findings.items()
-    ]
+    endings = [{"view": name, **asdict(item.endings)} for name, item in findings.items()]
     titles = {"view": search.view, "responses": "responses", "cut": "cut at the limit"}
     titles |= {"unanswered": "without an answer", "errors": "not judged"}
     columns = [
