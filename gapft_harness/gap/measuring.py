@@ -41,19 +41,6 @@ _NO_FILTER = "none"
 _DECISION = "pass@1"
 
 
-@dataclass(frozen=True)
-class MeasuredSearch(Search):
-    """A judged search of one split, with logs; the chosen filter is first.
-
-    Attributes:
-        rows_by_id: by problem id, the problem's row number in the split.
-        logs: the paths of both sample logs, by kind.
-    """
-
-    rows_by_id: Mapping[str, int] = field(default_factory=dict)
-    logs: Mapping[str, Path] = field(default_factory=dict)
-
-
 @dataclass(slots=True)
 class _Tally:
     """The results under one filter: for each problem, whether each response passed.
@@ -92,7 +79,7 @@ class _Tally:
 
 def measure_search(
     run: RunDirectory, split: str, include_paths: Sequence[str], plugins: Plugins, folder: Path
-) -> MeasuredSearch:
+) -> Search:
     """Judge a finished search under every filter, and write both sample logs.
 
     Args:
@@ -167,7 +154,7 @@ def measure_search(
         names = ", ".join(stock.multi_response_filters)
         notes.append(f"Filters that need several responses are left out: {names}.")
     decisive = metric if stock is None else stock.metric
-    return MeasuredSearch(
+    return Search(
         task=loaded.name,
         view="filter",
         verdicts=verdicts,

@@ -9,7 +9,6 @@ from itertools import groupby
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.analysis.pass_at_k import list_reported_k
 from gapft_harness.gap.logs import GREEDY_LOG, SAMPLES_LOG
-from gapft_harness.gap.measuring import MeasuredSearch
 from gapft_harness.gap.prospects import Advice
 from gapft_harness.gap.searched import Search
 from gapft_harness.outcomes.logs import Log, open_log
@@ -97,7 +96,7 @@ def build_page(search: Search, findings: Mapping[str, SearchFindings], advice: A
         Table("notes", [Column("note")], [{"note": note} for note in notes]),
     ]
     explorer_page = ""
-    if isinstance(search, MeasuredSearch):
+    if search.logs:
         files.append(_build_items(search))
         explorer_page = render_explorer(build_explored(search))
     return Page("gap", f"The gap of {search.task}", sections, files, explorer_page)
@@ -215,7 +214,7 @@ def _build_details(search: Search, findings: Mapping[str, SearchFindings]) -> It
     yield Table("settings", columns, settings, folded="Settings of the search")
 
 
-def _build_items(search: MeasuredSearch) -> Table:
+def _build_items(search: Search) -> Table:
     """Build the table of files alone: a row for each filter and problem."""
     rows = [
         {
@@ -239,7 +238,7 @@ def _build_items(search: MeasuredSearch) -> Table:
     return Table("items", [Column(key) for key in rows[0]], rows, csv_only=True)
 
 
-def build_explored(search: MeasuredSearch) -> Explored:
+def build_explored(search: Search) -> Explored:
     """Build the content of explorer.html from both logs, with the chosen filter's verdicts.
 
     The states under the other filters are facts to filter by.
@@ -273,7 +272,7 @@ def build_explored(search: MeasuredSearch) -> Explored:
     )
 
 
-def _read_pairs(search: MeasuredSearch) -> Iterator[_Pair]:
+def _read_pairs(search: Search) -> Iterator[_Pair]:
     """Read the rows under the chosen filter, in the order of the problems."""
     groups = [
         groupby(

@@ -36,6 +36,8 @@ class Search:
         warnings: the warnings of the search.
         notes: remarks on how the numbers were made.
         endings: how responses ended, by split or filter.
+        rows_by_id: of a task's split: by problem id, the problem's row number in the split.
+        logs: of a task's split: the paths of both sample logs, by kind.
     """
 
     task: str
@@ -49,6 +51,8 @@ class Search:
     warnings: Sequence[str] = ()
     notes: Sequence[str] = ()
     endings: Mapping[str, Endings] = field(default_factory=dict)
+    rows_by_id: Mapping[str, int] = field(default_factory=dict)
+    logs: Mapping[str, Path] = field(default_factory=dict)
 
     def compute_findings(self) -> dict[str, SearchFindings]:
         """Compute the findings of each split or filter."""
