@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from fractions import Fraction
 
 import numpy as np
@@ -89,15 +90,8 @@ def k_equivalent(passing: NDArray[np.integer], samples: int, pass_at_1: Fraction
         k; 0 (printed as ``<1``) if the condition is below the source's *sampled* Pass@1 (the
         source's greedy accuracy does not matter); K means K or more.
     """
-    below = 0
-    above = samples + 1
-    while above - below > 1:
-        k = (below + above) // 2
-        if mean_pass_at_k(passing, samples, k) <= pass_at_1:
-            below = k
-        else:
-            above = k
-    return below
+    ks = range(1, samples + 1)
+    return bisect_right(ks, pass_at_1, key=lambda k: mean_pass_at_k(passing, samples, k))
 
 
 def format_k(k_eq: int) -> str:
