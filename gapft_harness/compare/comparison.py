@@ -1,20 +1,30 @@
-"""Compare sample logs: find, read and join them, then compute the findings."""
+"""Compare sample logs: find, read and join them, then contrast models on their documents."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.compare.findings import CompareFindings, Numbers, compute_findings
+from gapft_harness.compare.findings import (
+    ModelPair,
+    Numbers,
+    Paired,
+    adjust_together,
+    contrast_models,
+    contrast_pairs,
+    select_tasks,
+)
 from gapft_harness.compare.groups import Aggregate, find_aggregates
 from gapft_harness.compare.judging import JudgedLog, judge_evaluations
 from gapft_harness.compare.options import CompareOptions
 from gapft_harness.compare.samples import read_source_samples
 from gapft_harness.core.errors import UserError, quote_unprintable
+from gapft_harness.core.text import natural_sort_key
 from gapft_harness.outcomes.joining import Joined, join, refuse_other_tasks
 from gapft_harness.outcomes.logs import Evaluation, Log, ModelRuns, find_models, find_single_run
 from gapft_harness.outcomes.samples import list_filters, list_metrics
@@ -38,9 +48,9 @@ Value = TypeVar("Value")
 Selected = tuple[Outcomes, NDArray[np.int64]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Comparison:
-    """The compared logs and the findings.
+    """The compared logs, and what they show, which is computed when it is asked for.
 
     Attributes:
         before_name: BEFORE, for people.
@@ -57,7 +67,7 @@ class Comparison:
         tasks: P names of tasks.
         groups: P names of the groups of ``--by``, or of tasks if there are several; else empty.
         numbers: the numbers of the documents.
-        findings: differences, intervals, tests.
+        has_common_mean: whether a mean over all documents is meaningful.
         samples: verdicts on BEFORE and on samples of its model; None without
             ``--source-samples``.
         copies: signs that these samples are not independent; empty: there are none.
@@ -77,7 +87,7 @@ class Comparison:
     tasks: Sequence[str]
     groups: Sequence[str]
     numbers: Numbers
-    findings: CompareFindings
+    has_common_mean: bool
     samples: Verdicts | None = None
     copies: str = ""
     remarks: tuple[str, ...] = ()
@@ -107,6 +117,43 @@ class Comparison:
     def is_judged(self) -> bool:
         """Whether the numbers mean right (1) or wrong (0)."""
         return _are_verdicts(self.numbers, self.directions)
+
+    @cached_property
+    def models(self) -> dict[str, Paired]:
+        """The contrasts of all documents by model; empty if they have no common mean."""
+        contrasts = contrast_models(self.numbers, "all") if self.has_common_mean else {}
+        return adjust_together({"": contrasts})[""]
+
+    @cached_property
+    def pairs(self) -> dict[ModelPair, Paired]:
+        """The contrasts of every pair of models on all documents; empty with one model after.
+
+        ``before`` is the first model of a pair, and ``p_holm`` is adjusted for all pairs.
+        """
+        return contrast_pairs(self.numbers, self.models) if len(self.models) > 1 else {}
+
+    @cached_property
+    def by_group(self) -> dict[str, dict[str, Paired]]:
+        """The contrasts by group of documents, then by model."""
+        names = np.array(self.groups)
+        return adjust_together(
+            {
+                name: contrast_models(self.numbers.select(names == name), f"group/{name}")
+                for name in sorted({*self.groups}, key=natural_sort_key)
+            }
+        )
+
+    @cached_property
+    def by_aggregate(self) -> dict[str, dict[str, Paired]]:
+        """The contrasts by lm_eval's group of tasks, then by model."""
+        tasks = np.array(self.tasks)
+        selected = {item.name: select_tasks(self.numbers, tasks, item) for item in self.aggregates}
+        return adjust_together(
+            {
+                name: contrast_models(numbers, f"aggregate/{name}")
+                for name, numbers in selected.items()
+            }
+        )
 
 
 def compare(before: str, after: Sequence[str], options: CompareOptions) -> Comparison:
@@ -178,12 +225,11 @@ def compare(before: str, after: Sequence[str], options: CompareOptions) -> Compa
                 f"metric (--metric): {', '.join(map(quote_unprintable, names))}"
             )
         samples, copies = read_source_samples(options, outcomes, joined.before, metric)
-    # Compare all documents, groups and lm_eval's aggregates
+    # Find groups of documents and lm_eval's groups of tasks
     aggregates, left_out = (
         find_aggregates([source, *runs], metrics) if len(metrics) > 1 else ([], [])
     )
     tasks = [outcomes.find_task(row) for row in joined.before.tolist()]
-    groups = _select_groups(outcomes, joined, options, tasks)
     return Comparison(
         before_name=before,
         arguments=(before, after),
@@ -196,16 +242,9 @@ def compare(before: str, after: Sequence[str], options: CompareOptions) -> Compa
         seeds={model.name: model.seeds for model in models},
         joined=joined,
         tasks=tasks,
-        groups=groups,
+        groups=_select_groups(outcomes, joined, options, tasks),
         numbers=numbers,
-        findings=compute_findings(
-            numbers,
-            groups=groups,
-            tasks=tasks,
-            aggregates=aggregates,
-            has_common_mean=has_common_mean,
-            samples=samples,
-        ),
+        has_common_mean=has_common_mean,
         samples=samples,
         copies=copies,
         remarks=(*remarks, *left_out),

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.analysis.decomposition import Decomposition, by_state
 from gapft_harness.analysis.estimate import Estimate, estimate_mean, estimate_paired_difference
 from gapft_harness.analysis.paired import adjust_p_values, flip_signs, mcnemar
 from gapft_harness.analysis.resampling import draw_seed_weights, resample_means
 from gapft_harness.compare.groups import Aggregate
 from gapft_harness.core.streams import Stream
-from gapft_harness.core.text import natural_sort_key
-from gapft_harness.outcomes.verdicts import Verdicts
 
 #: Number of bootstrap replicates for every interval.
 _REPLICATES = 2_000
@@ -108,74 +105,7 @@ class Paired:
     p_holm: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CompareFindings:
-    """All findings of a comparison.
-
-    Attributes:
-        models: findings by model's name; empty if the tasks' numbers have no common mean.
-        groups: findings by group of documents, then by model's name.
-        aggregates: findings by lm_eval's group of tasks, then by model's name.
-        pairs: findings of every pair of models on all documents, where ``before`` is the first
-            model of the pair, and ``p_holm`` is adjusted for all pairs; empty with one model after,
-            or if the numbers have no common mean.
-        states: shape (P,), G, S or U; None without the source's samples.
-        by_state: by model's name, the changes by state, pooled over seeds; empty without samples.
-    """
-
-    models: dict[str, Paired]
-    groups: dict[str, dict[str, Paired]] = field(default_factory=dict)
-    aggregates: dict[str, dict[str, Paired]] = field(default_factory=dict)
-    pairs: dict[ModelPair, Paired] = field(default_factory=dict)
-    states: NDArray[np.str_] | None = None
-    by_state: dict[str, Decomposition] = field(default_factory=dict)
-
-
-def compute_findings(
-    numbers: Numbers,
-    *,
-    groups: Sequence[str] = (),
-    tasks: Sequence[str] = (),
-    aggregates: Sequence[Aggregate] = (),
-    has_common_mean: bool = True,
-    samples: Verdicts | None = None,
-) -> CompareFindings:
-    """Compute all findings.
-
-    Args:
-        numbers: the numbers of P documents.
-        groups: P names of groups to compare by; empty: none.
-        tasks: P names of tasks; needed for ``aggregates``.
-        aggregates: groups of tasks.
-        has_common_mean: whether a mean over all documents is meaningful.
-        samples: the source's samples, if given.
-    """
-    models = {"": _contrast_models(numbers, "all")} if has_common_mean else {}
-    names = np.array(groups)
-    by_group = {
-        name: _contrast_models(numbers.select(names == name), f"group/{name}")
-        for name in sorted({*groups}, key=natural_sort_key)
-    }
-    by_aggregate = {
-        aggregate.name: _contrast_models(
-            _select_tasks(numbers, np.array(tasks), aggregate), f"aggregate/{aggregate.name}"
-        )
-        for aggregate in aggregates
-    }
-    findings = CompareFindings(
-        _adjust_p_values(models).get("", {}),
-        _adjust_p_values(by_group),
-        _adjust_p_values(by_aggregate),
-        _contrast_pairs(numbers, models[""]) if models and len(numbers.after) > 1 else {},
-    )
-    if samples is None:
-        return findings
-    states = samples.states
-    terms = {name: by_state(states, after == 1) for name, after in numbers.after.items()}
-    return replace(findings, states=states, by_state=terms)
-
-
-def _select_tasks(numbers: Numbers, tasks: NDArray[np.str_], aggregate: Aggregate) -> Numbers:
+def select_tasks(numbers: Numbers, tasks: NDArray[np.str_], aggregate: Aggregate) -> Numbers:
     """Select the documents of a group of tasks, with the group's weights."""
     members = np.isin(tasks, aggregate.tasks)
     selected = numbers.select(members)
@@ -185,7 +115,7 @@ def _select_tasks(numbers: Numbers, tasks: NDArray[np.str_], aggregate: Aggregat
     return replace(selected, strata=strata)
 
 
-def _contrast_models(numbers: Numbers, purpose: str) -> dict[str, Paired]:
+def contrast_models(numbers: Numbers, purpose: str) -> dict[str, Paired]:
     """Compare every model with the one before; each result is independent of the other models."""
     stream = Stream(_SEED, f"compare/{purpose}")
     return {
@@ -194,7 +124,7 @@ def _contrast_models(numbers: Numbers, purpose: str) -> dict[str, Paired]:
     }
 
 
-def _contrast_pairs(numbers: Numbers, models: Mapping[str, Paired]) -> dict[ModelPair, Paired]:
+def contrast_pairs(numbers: Numbers, models: Mapping[str, Paired]) -> dict[ModelPair, Paired]:
     """Compare every pair of models: first with the model before, then two models after."""
     stream = Stream(_SEED, "compare/pairs")
     pairs: dict[ModelPair, Paired] = {(None, name): pair for name, pair in models.items()}
@@ -202,7 +132,7 @@ def _contrast_pairs(numbers: Numbers, models: Mapping[str, Paired]) -> dict[Mode
         pairs[first, second] = contrast(
             numbers, numbers.after[first], numbers.after[second], stream, independent=True
         )
-    return _adjust_p_values({"": pairs})[""]
+    return adjust_together({"": pairs})[""]
 
 
 def contrast(
@@ -347,7 +277,7 @@ def _resample_means(
     return mean
 
 
-def _adjust_p_values(tables: Mapping[str, dict[Key, Paired]]) -> dict[str, dict[Key, Paired]]:
+def adjust_together(tables: Mapping[str, dict[Key, Paired]]) -> dict[str, dict[Key, Paired]]:
     """Adjust the p values of several tables together (Holm), if they have several tests."""
     tests = [pair for table in tables.values() for pair in table.values()]
     if len(tests) < 2:

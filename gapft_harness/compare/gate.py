@@ -239,12 +239,11 @@ def _check_rule(comparison: Comparison, rule: GateRule) -> Iterator[GateCheck]:
     Raises:
         UserError: there is no interval, or the direction is unknown.
     """
-    findings = comparison.findings
     # Choose what the rule is about: all documents, a task or a group
-    tables = {"": findings.models} if findings.models else findings.groups
+    tables = {"": comparison.models} if comparison.models else comparison.by_group
     if rule.task:
-        by_name = findings.groups | findings.aggregates
-        rows = findings.models if len(comparison.metrics) == 1 else by_name.get(rule.task)
+        by_name = comparison.by_group | comparison.by_aggregate
+        rows = comparison.models if len(comparison.metrics) == 1 else by_name.get(rule.task)
         if rows is None:
             raise UserError(
                 f"lm_eval's results file has no mean of {rule.metric} for the group; give a margin "

@@ -85,7 +85,7 @@ def list_changed(
         read_text: returns the texts.
         limit: maximum number of gained, and of lost, documents of each model.
     """
-    states = comparison.findings.states
+    states = None if comparison.samples is None else comparison.samples.states
     rose, fell = name_changes(comparison)
     for model, seed, position in _find_changes(comparison, limit):
         outcomes, places = comparison.after[model][seed]
@@ -185,9 +185,8 @@ def _read_problems(
 def _list_facts(comparison: Comparison) -> dict[str, Sequence[str]]:
     """List what the page shows of every document, in the order of the comparison's arrays."""
     facts: dict[str, Sequence[str]] = {}
-    if comparison.findings.states is not None:
-        facts["state"] = comparison.findings.states.tolist()
     if (samples := comparison.samples) is not None:
+        facts["state"] = samples.states.tolist()
         facts["samples"] = [f"{count}/{samples.k}" for count in samples.passing.tolist()]
     if len(set(comparison.tasks)) > 1:
         facts["task"] = comparison.tasks

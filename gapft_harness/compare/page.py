@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from gapft_harness.analysis.decomposition import by_state
 from gapft_harness.analysis.pass_at_k import format_k, k_equivalent
 from gapft_harness.compare.comparison import Comparison, Selected
 from gapft_harness.compare.findings import Paired
@@ -126,8 +127,7 @@ def _describe_logs(comparison: Comparison) -> str:
 
 
 def _build_tables(comparison: Comparison) -> Iterator[Table]:
-    findings = comparison.findings
-    models = [((name,), pair) for name, pair in findings.models.items()]
+    models = [((name,), pair) for name, pair in comparison.models.items()]
     yield _build_contrasts(comparison, "models", ("model",), models, _NOTE)
     runs = {"before": [(comparison.before, comparison.joined.before)], **comparison.after}
     cuts = {name: _measure_cut(own) for name, own in runs.items()}
@@ -135,19 +135,19 @@ def _build_tables(comparison: Comparison) -> Iterator[Table]:
     yield Table(
         "cut", [Column("model", "model"), Column("cut", "cut", "share")], cut_rows, _CUT_NOTE
     )
-    pairs = [((second, first), pair) for (first, second), pair in findings.pairs.items()]
+    pairs = [((second, first), pair) for (first, second), pair in comparison.pairs.items()]
     yield _build_contrasts(comparison, "pairs", ("model", "minus"), pairs, _PAIRS_NOTE)
     weights = {a.name: "documents" if a.weighted else "equal" for a in comparison.aggregates}
     aggregates = [
         ((group, weights[group], name), pair)
-        for group, by_model in findings.aggregates.items()
+        for group, by_model in comparison.by_aggregate.items()
         for name, pair in by_model.items()
     ]
     heads = ("group", "weights", "model")
     yield _build_contrasts(comparison, "task_groups", heads, aggregates, _GROUPS_NOTE)
     groups = [
         ((group, name), pair)
-        for group, by_model in findings.groups.items()
+        for group, by_model in comparison.by_group.items()
         for name, pair in by_model.items()
     ]
     note = _AS_ABOVE if models else _NOTE
@@ -227,12 +227,11 @@ def _measure_cut(runs: Sequence[Selected]) -> float | None:
 
 def _draw_forest(comparison: Comparison) -> Iterator[Figure]:
     """Draw the difference of each model, and of each group, if all have one unit."""
-    findings = comparison.findings
-    rows = [*findings.models.items()]
-    for group, pairs in {**findings.aggregates, **findings.groups}.items():
+    rows = [*comparison.models.items()]
+    for group, pairs in {**comparison.by_aggregate, **comparison.by_group}.items():
         rows += [(f"{group}: {m}" if len(pairs) > 1 else group, p) for m, p in pairs.items()]
-    if not findings.models or len(rows) > _MAX_FOREST:
-        rows = [*findings.models.items()]
+    if not comparison.models or len(rows) > _MAX_FOREST:
+        rows = [*comparison.models.items()]
     if rows:
         _, change, unit = _choose_formats(comparison, [pair for _, pair in rows])
         label = f"after minus before{unit}"
@@ -248,8 +247,9 @@ def _build_states(comparison: Comparison) -> Table:
     """Build the table of the terms of each model's difference by the state before."""
     samples = comparison.samples
     rows = list[Row]()
-    for name, counts in comparison.findings.by_state.items():
+    for name, after in comparison.numbers.after.items() if samples else ():
         assert samples is not None
+        counts = by_state(samples.states, after == 1)
         rows.append(
             {
                 "model": name,

@@ -82,7 +82,7 @@ def read_model(comparison: Comparison) -> dict[str, Any]:
 
 def read_means(comparison: Comparison) -> tuple[float, float]:
     """Return the means of the only model before and after."""
-    (paired,) = comparison.findings.models.values()
+    (paired,) = comparison.models.values()
     return paired.before, paired.after
 
 

@@ -234,9 +234,9 @@ def test_accepts_special_characters_in_paths(
         (f"tuned={name}/seed*", "tuned", 2),
     ):
         comparison = compare_logs(before, argument)
-        (paired,) = comparison.findings.models.values()
+        (paired,) = comparison.models.values()
         assert (paired.before, paired.after, paired.seeds) == (0.5, 1.0, seeds), argument
-        assert model in (None, *comparison.findings.models), argument
+        assert model in (None, *comparison.models), argument
 
 
 def build_verdicts(passing: int, count: int) -> list[dict[str, str]]:

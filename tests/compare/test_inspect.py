@@ -82,7 +82,7 @@ def test_reads_epochs_as_samples(tmp_path: Path) -> None:
     ]
     assert {next(iter(sample.scores)) for sample in drawn} == {"includes,none"}
     choice = CompareOptions(verifier=Rule("boxed_math"), metric="match")
-    (judged,) = compare(samples, [], choice).findings.models.values()
+    (judged,) = compare(samples, [], choice).models.values()
     assert (judged.before, judged.after) == (pytest.approx(sum(passing) / SUMS / len(EPOCHS)), 0)
     rows = [*read_responses(log, LogResponses(metric="match"), False)]
     assert [row.index for row in rows[:4]] == [0, 1, 2, 0]
@@ -200,10 +200,10 @@ def test_reads_score_entries_as_metrics(metric: str | None, tmp_path: Path) -> N
         write_scored_log(tmp_path / "b", "parts", BEFORE),
         write_scored_log(tmp_path / "a", "parts", AFTER),
     )
-    (paired,) = compare(before, [after], CompareOptions(metric=metric)).findings.models.values()
+    (paired,) = compare(before, [after], CompareOptions(metric=metric)).models.values()
     ups = sum(a < b for a, b in zip(BEFORE, AFTER, strict=True))
     assert (paired.before, paired.after, paired.gained) == (0.5, 0.5, ups)
-    (short,) = compare(before, [after], CompareOptions(metric="short")).findings.models.values()
+    (short,) = compare(before, [after], CompareOptions(metric="short")).models.values()
     assert short.before == 1.0
     log = open_log(next(Path(before).iterdir()))
     with pytest.raises(UserError, match=r"parts\.correct, parts\.short"):

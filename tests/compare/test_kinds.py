@@ -38,7 +38,7 @@ def test_joins_two_formats_by_field_of_each(turned: bool, tmp_path: Path) -> Non
     """Either format may be before, in any order; each has its own metric, which a note names."""
     on = ["query=question" if turned else "question=query"]
     comparison = compare_mixed(tmp_path, build_rows([4, 2, 1, 3]), turned=turned, on=on)
-    (paired,) = comparison.findings.models.values()
+    (paired,) = comparison.models.values()
     # before: 1 and 2 are right; after: 2 and 4
     assert (paired.before, paired.after, paired.gained, paired.lost) == (0.5, 0.5, 1, 1)
     kind = "lm-eval" if turned else "lighteval"
@@ -54,4 +54,4 @@ def test_groups_and_clusters_are_fields_before(tmp_path: Path) -> None:
         tmp_path, rows, on=["question=query"], by="level", cluster="question"
     )
     assert len(comparison.joined.items) == 4
-    assert comparison.findings.groups.keys() == {"0", "1"}
+    assert comparison.by_group.keys() == {"0", "1"}

@@ -123,7 +123,7 @@ def test_tasks_and_groups_match_lm_eval(lm_eval_logs: Path) -> None:
 def test_equal_weight_interval_matches_bootstrap(lm_eval_logs: Path) -> None:
     """Compare with an independent bootstrap that draws documents within each task."""
     comparison = compare_logs(lm_eval_logs / "before", lm_eval_logs / "after")
-    (group,) = comparison.findings.aggregates["alike"].values()
+    (group,) = comparison.by_aggregate["alike"].values()
     (after,) = comparison.numbers.after.values()
     tasks = np.array(comparison.tasks)
     generator = np.random.default_rng(1)
