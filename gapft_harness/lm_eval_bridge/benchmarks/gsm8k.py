@@ -13,7 +13,7 @@ from gapft_harness.lm_eval_bridge.task_file.documents import (
     Document,
     Documents,
     check_fields,
-    read_documents,
+    number_records,
 )
 
 SOURCE = Source(
@@ -47,13 +47,8 @@ def load(revision: str) -> Splits:
 
 
 def _read_split(part: str, pinned: str) -> Documents:
-    folder = SOURCE.find_folder()
-    if folder is None:
-        documents = _download_split(part, SOURCE.choose_revision(pinned))
-    else:
-        documents = read_documents(
-            SOURCE.require_file(folder, f"{part}.jsonl", f"the {part} split")
-        )
+    fetch = partial(_download_split, part)
+    documents = SOURCE.read(f"{part}.jsonl", f"the {part} split", pinned, fetch)
     check_fields(documents, {"question": str, "answer": str})
     records = [_parse_record(row, documents.describe_place(n)) for n, row in enumerate(documents)]
     return Documents(records, [documents.describe_place(n) for n in range(len(records))])
@@ -74,11 +69,7 @@ def _parse_record(row: Mapping[str, Any], place: str) -> Document:
 
 
 def _download_split(part: str, revision: str) -> Documents:
-    def fetch() -> Documents:
-        from datasets import load_dataset
+    from datasets import load_dataset
 
-        rows = load_dataset("openai/gsm8k", "main", split=part, revision=revision)
-        places = [f"{SOURCE.origin}, {part}, record {n}" for n in range(1, len(rows) + 1)]
-        return Documents([dict(row) for row in rows], places)
-
-    return SOURCE.download(part, revision, fetch)
+    rows = load_dataset("openai/gsm8k", "main", split=part, revision=revision)
+    return number_records(rows, f"{SOURCE.origin}, {part}")

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from functools import cache
-from pathlib import Path
+from functools import cache, partial
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge.benchmarks.splits import Source, Splits
@@ -22,7 +21,6 @@ from gapft_harness.lm_eval_bridge.task_file.documents import (
     Document,
     Documents,
     check_fields,
-    read_documents,
 )
 from gapft_harness.verification.boxes import last_box
 
@@ -151,31 +149,24 @@ def _choose_audit_part() -> str:
 
 
 def _read_records(part: str, pinned: str) -> Documents:
-    folder = SOURCE.find_folder()
-    if folder is None:
-        documents = _download_records(part, SOURCE.choose_revision(pinned))
-    else:
-        path: Path = SOURCE.require_file(folder, f"{part}.jsonl", f"the {part} split")
-        documents = read_documents(path)
+    fetch = partial(_download_records, part)
+    documents = SOURCE.read(f"{part}.jsonl", f"the {part} split", pinned, fetch)
     texts = ("problem", "level", "subject", "solution", "answer")
     check_fields(documents, dict.fromkeys(texts, str))
     return documents
 
 
 def _download_records(part: str, revision: str) -> Documents:
-    def fetch() -> Documents:
-        from datasets import load_dataset
+    from datasets import load_dataset
 
-        records = []
-        places = []
-        for subject in SUBJECTS:
-            rows = load_dataset("EleutherAI/hendrycks_math", subject, split=part, revision=revision)
-            for number, row in enumerate(rows, start=1):
-                records.append(_convert_record(row))
-                places.append(f"{SOURCE.origin}, {subject}, {part}, record {number}")
-        return Documents(records, places)
-
-    return SOURCE.download(part, revision, fetch)
+    records = []
+    places = []
+    for subject in SUBJECTS:
+        rows = load_dataset("EleutherAI/hendrycks_math", subject, split=part, revision=revision)
+        for number, row in enumerate(rows, start=1):
+            records.append(_convert_record(row))
+            places.append(f"{SOURCE.origin}, {subject}, {part}, record {number}")
+    return Documents(records, places)
 
 
 def _convert_record(row: Document) -> Document:

@@ -22,7 +22,12 @@ from types import MappingProxyType
 
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.json_values import parse_object
-from gapft_harness.lm_eval_bridge.benchmarks.splits import DATA_DIR, Source, Splits
+from gapft_harness.lm_eval_bridge.benchmarks.splits import (
+    DATA_DIR,
+    Source,
+    Splits,
+    fetch_hub_file,
+)
 from gapft_harness.lm_eval_bridge.task_file.documents import (
     Document,
     Documents,
@@ -221,8 +226,9 @@ def _find_files(pinned: str) -> list[Path]:
     folder = SOURCE.find_folder()
     if folder is None:
         dataset = "livecodebench/code_generation_lite"
-        revision = SOURCE.choose_revision(pinned)
-        return [SOURCE.fetch_hub_file(dataset, name, revision) for name in FILES]
+        return [
+            SOURCE.download(name, pinned, partial(fetch_hub_file, dataset, name)) for name in FILES
+        ]
     paths = sorted(folder.glob("*.jsonl"))
     if not paths:
         raise UserError(

@@ -10,7 +10,7 @@ whose prompt is in one of the other two.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from gapft_harness.core.errors import UserError
@@ -24,7 +24,6 @@ from gapft_harness.lm_eval_bridge.task_file.documents import (
     Documents,
     check_choice,
     check_fields,
-    read_documents,
 )
 
 SOURCE = Source(
@@ -53,7 +52,8 @@ def load(revision: str) -> Splits:
 
     @cache
     def read(name: str) -> Documents:
-        documents = read_documents(_find_file(name, revision))
+        needed_for = "keeping the pool and the audit apart"
+        documents = SOURCE.read(name, needed_for, revision, partial(_download_file, name))
         check_fields(documents, {"id": int | str, "text": str, "question": str})
         check_choice(documents, "answer", "options")
         return documents
@@ -100,17 +100,9 @@ def _normalize_prompt(document: Document) -> tuple[str, ...]:
     return (document["text"].strip(), document["question"].strip(), *options)
 
 
-def _find_file(name: str, pinned: str) -> Path:
-    folder = SOURCE.find_folder()
-    if folder is not None:
-        return SOURCE.require_file(folder, name, "keeping the pool and the audit apart")
-    revision = SOURCE.choose_revision(pinned)
+def _download_file(name: str, revision: str) -> Path:
+    from datasets import DownloadManager
+
     root = "https://raw.githubusercontent.com/csitfun/LogiQA2.0"
-
-    def fetch() -> Path:
-        from datasets import DownloadManager
-
-        url = f"{root}/{revision}/logiqa/DATA/LOGIQA/{name}"
-        return Path(DownloadManager(dataset_name="logiqa2").download(url))
-
-    return SOURCE.download(name, revision, fetch)
+    url = f"{root}/{revision}/logiqa/DATA/LOGIQA/{name}"
+    return Path(DownloadManager(dataset_name="logiqa2").download(url))

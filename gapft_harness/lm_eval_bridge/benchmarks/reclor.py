@@ -11,12 +11,12 @@ from gapft_harness.lm_eval_bridge.benchmarks.splits import (
     Source,
     Splits,
     describe_unpublished,
+    fetch_hub_file,
 )
 from gapft_harness.lm_eval_bridge.task_file.documents import (
     Documents,
     check_choice,
     check_fields,
-    read_documents,
 )
 
 SOURCE = Source(
@@ -55,12 +55,8 @@ def _read_audit(revision: str) -> Documents:
 
 
 def _read_split(name: str, needed_for: str, pinned: str) -> Documents:
-    folder = SOURCE.find_folder()
-    if folder is not None:
-        path = SOURCE.require_file(folder, name, needed_for)
-    else:
-        path = SOURCE.fetch_hub_file("tasksource/reclor", name, SOURCE.choose_revision(pinned))
-    documents = read_documents(path)
+    fetch = partial(fetch_hub_file, "tasksource/reclor", name)
+    documents = SOURCE.read(name, needed_for, pinned, fetch)
     check_fields(documents, {"context": str, "question": str, "id_string": str})
     check_choice(documents, "label", "answers")
     return documents

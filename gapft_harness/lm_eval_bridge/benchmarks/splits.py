@@ -127,46 +127,51 @@ class Source:
         folder = Path(root) / self.folder
         return folder if folder.is_dir() else None
 
-    def require_file(self, folder: Path, name: str, needed_for: str) -> Path:
-        """Return the path of a file in the local folder.
+    def read(
+        self,
+        name: str,
+        needed_for: str,
+        pinned: str,
+        fetch: Callable[[str], Path | Documents],
+    ) -> Documents:
+        """Read a file of the local folder; without this folder, download it.
+
+        Args:
+            name: the file.
+            needed_for: what it is needed for, for messages.
+            pinned: see ``download``.
+            fetch: downloads a revision of the file, or of its records.
 
         Raises:
-            UserError: the file does not exist.
+            UserError: the folder has no such file, or the file is malformed.
+            DataNotFound: the download failed.
         """
+        folder = self.find_folder()
+        if folder is None:
+            downloaded = self.download(name, pinned, fetch)
+            return read_documents(downloaded) if isinstance(downloaded, Path) else downloaded
         path = folder / name
         if not path.is_file():
             raise UserError(
                 f"{self.benchmark}: {path}: file not found, needed for {needed_for}; add the file, "
                 f"or remove {folder} to download all files from {self.origin}"
             )
-        return path
+        return read_documents(path)
 
-    def choose_revision(self, pinned: str) -> str:
-        """Return the revision in the environment variable, else the pinned one."""
-        return os.environ.get(self.variable) or pinned
+    def download(self, name: str, pinned: str, fetch: Callable[[str], _T]) -> _T:
+        """Call ``fetch`` with the revision, and turn any failure into an error with a remedy.
 
-    def fetch_hub_file(self, dataset: str, name: str, revision: str) -> Path:
-        """Download a file of a dataset on the hub.
-
-        Raises:
-            DataNotFound: the download failed.
-        """
-
-        def fetch() -> Path:
-            from huggingface_hub import hf_hub_download
-
-            return Path(hf_hub_download(dataset, name, repo_type="dataset", revision=revision))
-
-        return self.download(name, revision, fetch)
-
-    def download(self, name: str, revision: str, fetch: Callable[[], _T]) -> _T:
-        """Call ``fetch``, and turn any failure into an error with a remedy.
+        Args:
+            name: what is downloaded, for messages.
+            pinned: the revision, unless the environment variable sets another.
+            fetch: downloads a revision.
 
         Raises:
             DataNotFound: the download failed.
         """
+        revision = os.environ.get(self.variable) or pinned
         try:
-            return fetch()
+            return fetch(revision)
         except Exception as error:  # network libraries raise many types
             root = os.environ.get(DATA_DIR)
             place = f"{Path(root) / self.folder}" if root else f"{DATA_DIR} (not set)"
@@ -177,3 +182,10 @@ class Source:
                 f"files into ${DATA_DIR}/{self.folder} (docs/tasks.md shows the layout), check "
                 f"the network, or set {self.variable}"
             ) from error
+
+
+def fetch_hub_file(dataset: str, name: str, revision: str) -> Path:
+    """Download a file of a dataset on the hub."""
+    from huggingface_hub import hf_hub_download
+
+    return Path(hf_hub_download(dataset, name, repo_type="dataset", revision=revision))
