@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import sys
 from typing import Annotated, NoReturn
 
@@ -61,6 +62,8 @@ def main() -> None:
     Exit status: 0 for success, 1 for a failure, 2 for a mistake of the user, 130 after Ctrl-C.
     """
     reduce_gc_frequency()
+    for library in ("HUB", "DATASETS"):  # their bars would disturb our display
+        os.environ.setdefault(f"HF_{library}_DISABLE_PROGRESS_BARS", "1")
     _open_streams()
     try:
         with report_interrupts():

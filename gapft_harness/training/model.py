@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from gapft_harness.core.errors import UserError, did_you_mean
-from gapft_harness.core.progress_bars import hide_progress_bars
 from gapft_harness.core.turn_end import check_vocabulary, find_end_token
 from gapft_harness.core.weights import find_weights_folder, weights_hash
 from gapft_harness.hooks.protocols import TrainingJob
@@ -40,7 +39,7 @@ def load_base(
     if settings.padding_free:
         register_segments()
         options["attn_implementation"] = SEGMENTS
-    with _convert_load_errors(model_args), hide_progress_bars():
+    with _convert_load_errors(model_args):
         model = AutoModelForCausalLM.from_pretrained(
             model_args["pretrained"], dtype=getattr(torch, settings.dtype), device_map=device_map,
             **options,

@@ -16,7 +16,6 @@ from transformers import GenerationConfig
 from gapft_harness.core.chat_template import render_template
 from gapft_harness.core.cpu import describe_slow_dtype
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.progress_bars import hide_progress_bars
 from gapft_harness.core.records import BLOCK, Adapter, Decoding
 from gapft_harness.core.thoughts import opens_thought
 from gapft_harness.core.turn_end import check_vocabulary
@@ -97,8 +96,7 @@ class HfSampler:
         torch.set_num_threads(settings.threads)
         arguments = check_arguments(settings.model_args)
         try:
-            with hide_progress_bars():
-                self._lm: Any = HFLM.create_from_arg_obj(arguments)
+            self._lm: Any = HFLM.create_from_arg_obj(arguments)
         except GapftError:
             raise
         except Exception as error:  # errors about a refused config have no common class

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.progress_bars import hide_progress_bars
 from gapft_harness.core.records import Adapter
 from gapft_harness.lm_eval_bridge.samplers.adapter_fit import misfit_error, require_peft_folder
 from gapft_harness.lm_eval_bridge.samplers.batch_sizes import is_out_of_memory
@@ -64,10 +63,9 @@ def save_merged_weights(arguments: Mapping[str, Any], adapter: Adapter, out: Pat
     keys = ("revision", "subfolder", "trust_remote_code")
     options = {key: arguments[key] for key in keys if arguments.get(key) is not None}
     try:
-        with hide_progress_bars():
-            model = AutoModelForCausalLM.from_pretrained(
-                pretrained, dtype=arguments.get("dtype") or "auto", **options
-            )
+        model = AutoModelForCausalLM.from_pretrained(
+            pretrained, dtype=arguments.get("dtype") or "auto", **options
+        )
     except Exception as error:  # errors about a refused config have no common class
         if is_out_of_memory(error):  # not a fault of the model
             raise
@@ -78,6 +76,5 @@ def save_merged_weights(arguments: Mapping[str, Any], adapter: Adapter, out: Pat
     merged = merge_adapter(model, adapter, pretrained)
     # a contradictory generation_config would be refused; the base's own file is copied later
     merged.generation_config = GenerationConfig()
-    with hide_progress_bars():
-        merged.save_pretrained(out)
+    merged.save_pretrained(out)
     (out / "generation_config.json").unlink(missing_ok=True)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.identities import canonical_json
-from gapft_harness.core.progress_bars import hide_data_progress_bars
 from gapft_harness.core.records import Problem
 from gapft_harness.hooks.judge import Judge
 from gapft_harness.hooks.manager import Plugins, load_plugins
@@ -94,10 +93,9 @@ def check_splits(
         UserError: an unknown task or verifier, missing or malformed data, a problem in two
             splits, or few-shot examples that are audit or calibration problems.
     """
-    with hide_data_progress_bars():
-        task = _load_recipe_task(recipe, include_paths)
+    task = _load_recipe_task(recipe, include_paths)
     facts, judge = _load_verifier(task, recipe, plugins)
-    with judge, hide_data_progress_bars():
+    with judge:
         splits = read_splits(task, recipe, only)
         for read_data in splits.values():
             task.check_golds(judge, read_data.gold_split)
