@@ -89,6 +89,11 @@ def in_text(recipe: str | bytes, *culprits: str) -> Mistake:
     return in_option("", *culprits, **{"recipe.yaml": recipe})
 
 
+def in_online(words: str, *culprits: str) -> Mistake:
+    """Describe a mistake in options of a run that trains online."""
+    return call(f"run controls/online --dry-run {words}", *culprits)
+
+
 #: Options of a command that starts jobs: they run in the process of the test.
 IN_PROCESS = "--plugin here.py --set executor.name=here"
 
@@ -448,6 +453,23 @@ MISTAKES = {
     "option: list without brackets": in_option("--set seeds=13,21", "--set seeds=13,21", "'seeds'"),
     "option: empty part": in_option("--set search..k=1", "--set search..k=1"),
     "option: no value": in_option("--set search.k", "search.k"),
+    "option: online reward of later attempts": call(
+        "run demo-code --dry-run --set training.trainer=grpo --set experiments={}",
+        "can reward only the first attempt",
+        "episode.attempts",
+    ),
+    "option: online reward of a stricter verifier": in_online(
+        "--set verifier.name=math --set experiments={}", "is permissive, but the verifier math"
+    ),
+    "option: online reference": in_online(
+        "--set experiments.online.reference=gapt", "'gapt'", "'gapft'"
+    ),
+    "option: online experiment without an online arm": in_online(
+        "--set conditions=[gapft,uniform]", "trained by grpo"
+    ),
+    "option: online mask without effect": in_online(
+        "--set training.grpo.loss=grpo", "mask_flat", "loss: grpo"
+    ),
     "option: together": in_option(
         "--set budget.n=1 --set training.update_groups=90",
         "--set training.update_groups=90",

@@ -194,39 +194,3 @@ def test_reports_missing_trl(monkeypatch: pytest.MonkeyPatch) -> None:
         ]
         with pytest.raises(UserError, match=r"needs trl>=1\.16"):
             requirements.check_packages(recipe, plugins)
-
-
-#: A recipe, settings, and what the dry run says of them.
-REFUSED = [
-    (
-        "demo-code",
-        ["training.trainer=grpo", "experiments={}"],
-        "can reward only the first attempt, but the task's episode.attempts is",
-    ),
-    (
-        "controls/online",
-        ["verifier.name=math", "experiments={}"],
-        "is permissive, but the verifier math declares",
-    ),
-    (
-        "controls/online",
-        ["experiments.online.reference=gapt"],
-        "'gapt' is not a condition of the recipe; did you mean 'gapft'?",
-    ),
-    (
-        "controls/online",
-        ["conditions=[gapft,uniform]"],
-        "no condition besides the reference is trained by grpo",
-    ),
-    ("controls/online", ["training.grpo.loss=grpo"], "mask_flat has no effect with loss: grpo"),
-]
-
-
-@pytest.mark.parametrize(("recipe", "settings", "message"), REFUSED)
-def test_impossible_online_training_is_refused_first(
-    recipe: str, settings: list[str], message: str
-) -> None:
-    chosen = [word for setting in settings for word in ("--set", setting)]
-    done = gapft("run", recipe, "--dry-run", *chosen)
-    assert done.returncode == 2
-    assert message in " ".join(done.stderr.split())
