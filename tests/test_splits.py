@@ -23,9 +23,9 @@ from gapft_harness.stages.pipeline import STAGES
 from gapft_harness.stages.search.disjoint import key_by_prompt, require_disjoint
 from gapft_harness.stages.search.splits import divide_pool, read_splits, sort_by_hash
 from gapft_harness.stages.verify.run import verify
-from tests.kit.command import gapft, succeed
+from tests.kit.command import call
 from tests.kit.letters import CONTAINS, write_letters
-from tests.kit.recording_run import LettersTask, write_letters_task
+from tests.kit.recording_run import IN_PROCESS_PLUGIN, LettersTask, write_letters_task
 from tests.kit.records import record_again
 from tests.kit.tampering import read_rows, write_rows
 
@@ -215,16 +215,19 @@ def test_few_shot_examples_come_from_no_evaluated_split(
 
 RECIPE = (
     "name: r\ndata: {task: letters}\n"
-    "model: {backend: dummy, args: {pretrained: none}}\nexecutor: {workers: 1}\n"
+    "model: {backend: dummy, args: {pretrained: none}}\nexecutor: {name: here}\n"
 )
 SEARCH = ("run", "recipe.yaml", "--run-dir", "run", "--only", "search", "--include-path", "tasks")
-OPTIONS = ("--plugin", "contains.py")
+OPTIONS = ("--plugin", "contains.py", "--plugin", "here.py")
 
 
 @pytest.fixture
-def task_folder(tmp_path: Path) -> Path:
+def task_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory; jobs run in this process."""
+    monkeypatch.chdir(tmp_path)
     write_letters(tmp_path, {"pool": 6, "audit": 4})
     (tmp_path / "contains.py").write_text(CONTAINS)
+    (tmp_path / "here.py").write_text(IN_PROCESS_PLUGIN)
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     return tmp_path
 
@@ -245,35 +248,38 @@ def count_problems(run: Path) -> list[int]:
 def test_shared_problems_are_refused(task_folder: Path) -> None:
     share_problems(task_folder, 6)
     for split in ("pool", "audit"):
-        done = gapft(*SEARCH, "--split", split, *OPTIONS, cwd=task_folder)
+        done = call(*SEARCH, "--split", split, *OPTIONS)
         assert done.returncode == 2
         assert "6 of 6 pool problems are also in the audit, first: pool0-" in done.stderr
         assert "data.drop_shared=true" in done.stderr
         assert not (task_folder / "run").exists()
-    dry_run = gapft("run", "recipe.yaml", *SEARCH[6:], *OPTIONS, "--dry-run", cwd=task_folder)
+    dry_run = call("run", "recipe.yaml", *SEARCH[6:], *OPTIONS, "--dry-run")
     assert "6 of 6 pool problems are also in the audit" in dry_run.stdout
 
 
 def test_drop_shared_removes_pool_problems(task_folder: Path) -> None:
     share_problems(task_folder, 2)
-    done = succeed(*SEARCH, *OPTIONS, "--set", "data.drop_shared=true", cwd=task_folder)
+    done = call(*SEARCH, *OPTIONS, "--set", "data.drop_shared=true")
+    assert done.returncode == 0, done.stderr
     assert "2 of 6 problems dropped" in " ".join(done.stderr.split())
     assert count_problems(task_folder / "run") == [4, 6]
-    succeed("verify", "run", *OPTIONS, cwd=task_folder)
+    assert call("verify", "run", *OPTIONS).returncode == 0
 
 
 def test_keep_shared_says_so_everywhere(task_folder: Path) -> None:
     share_problems(task_folder, 2)
     message, setting = "2 of 6 pool problems are also in the audit", "data.keep_shared=true"
     plan = ("run", "recipe.yaml", *SEARCH[6:], *OPTIONS, "--dry-run", "--set", setting)
-    assert message in gapft(*plan, cwd=task_folder).stdout
-    done = succeed(*SEARCH, *OPTIONS, "--set", setting, cwd=task_folder)
+    assert message in call(*plan).stdout
+    done = call(*SEARCH, *OPTIONS, "--set", setting)
+    assert done.returncode == 0, done.stderr
     assert message in " ".join(done.stderr.split())
     run = task_folder / "run"
     assert count_problems(run) == [6, 6]
     assert [line for line in list_warnings(RunDirectory.open(run)) if message in line]
-    assert message in succeed("verify", "run", *OPTIONS, cwd=task_folder).stdout
-    both = gapft(*plan, "--set", "data.drop_shared=true", cwd=task_folder)
+    verified = call("verify", "run", *OPTIONS)
+    assert (verified.returncode, message in verified.stdout) == (0, True)
+    both = call(*plan, "--set", "data.drop_shared=true")
     assert both.returncode == 2
     assert "data.drop_shared" in both.stderr
 
