@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.chat_models import CHATML, set_generation_ends, write_chat_model
-from tests.kit.command import gapft
+from tests.kit.command import call
+from tests.kit.recording_run import IN_PROCESS_PLUGIN
 from tests.training.examples import write_letters_recipe
 from tests.training.test_tied import build_base_model
 
@@ -55,16 +56,19 @@ FAULTS = {
 
 def write_faulty_recipe(folder: Path, key: str) -> list[str]:
     """Write a recipe with a fault; return the command that uses it."""
-    write_letters_recipe(folder)
+    write_letters_recipe(folder, executor={"name": "here"})
+    (folder / "here.py").write_text(IN_PROCESS_PLUGIN)
     setting = FAULTS[key](folder)
-    options = ["--include-path", "tasks", "--plugin", "plugin.py"]
+    options = ["--include-path", "tasks", "--plugin", "plugin.py", "--plugin", "here.py"]
     return ["run", "recipe.yaml", *options, *(["--set", setting] if setting else [])]
 
 
 @pytest.mark.parametrize("key", FAULTS)
-def test_rejects_fault_before_generating(tmp_path: Path, key: str) -> None:
-    command = write_faulty_recipe(tmp_path, key)
-    refused = gapft(*command, "--run-dir", "run", cwd=tmp_path)
+def test_rejects_fault_before_generating(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused = call(*write_faulty_recipe(tmp_path, key), "--run-dir", "run")
     assert refused.returncode == 2, refused.stderr
     assert key in refused.stderr
     assert "Traceback" not in refused.stderr
@@ -72,7 +76,7 @@ def test_rejects_fault_before_generating(tmp_path: Path, key: str) -> None:
     assert not list(tmp_path.glob("run/**/*.parquet"))
 
 
-def test_dry_run_lists_fault(tmp_path: Path) -> None:
-    command = write_faulty_recipe(tmp_path, "###END###")
-    dry = gapft(*command, "--dry-run", cwd=tmp_path).stdout
+def test_dry_run_lists_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    dry = call(*write_faulty_recipe(tmp_path, "###END###"), "--dry-run").stdout
     assert "###END###" in dry.partition("# missing here")[2]

@@ -16,7 +16,6 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.pipeline import run_train_stage
 from gapft_harness.stages.verify.run import verify
-from tests.kit.command import succeed
 from tests.kit.recording_run import InProcessExecutor
 from tests.training.examples import copy_selected
 
@@ -24,18 +23,24 @@ ARM = "gapft-seed13"
 VALUES = ("loss", "grad_norm", "learning_rate")
 
 
-def train(folder: Path, name: str, tracker: str | None) -> Path:
-    """Copy the selected run, and train its arm with a store of its own."""
-    run = copy_selected(folder, folder / name, tracker=tracker)
-    store = {STORE_VARIABLE: str(folder / f"store of {name}")}
-    succeed("run", run, "--only", "train", "--plugin", folder / "plugin.py", env=store)
-    return run
+def train_here(folder: Path, run: Path) -> None:
+    """Train the arm of a copied run in this process."""
+    plugins = [str(folder / "plugin.py")]
+    run_train_stage(Context(RunDirectory.open(run), InProcessExecutor(), plugins))
 
 
-def test_tensorboard_keeps_every_step_and_changes_no_adapter(selected_letters: Path) -> None:
+def test_tensorboard_keeps_every_step_and_changes_no_adapter(
+    selected_letters: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    run = train(selected_letters, "board", "tensorboard")
+    run, alone = (
+        copy_selected(selected_letters, tmp_path / name, tracker=tracker)
+        for name, tracker in (("board", "tensorboard"), ("alone", None))
+    )
+    for copy in (run, alone):
+        monkeypatch.setenv(STORE_VARIABLE, str(tmp_path / f"store of {copy.name}"))
+        train_here(selected_letters, copy)
     events = EventAccumulator(str(run / "tracking" / ARM))
     events.Reload()
     lines = (run / "adapters" / ARM / "training_log.jsonl").read_text().splitlines()
@@ -48,7 +53,6 @@ def test_tensorboard_keeps_every_step_and_changes_no_adapter(selected_letters: P
     (written,) = (run / "tracking").rglob("hparams.yml")
     assert yaml.safe_load(written.read_text())["target_modules"].startswith("['q_proj', 'k_proj'")
     assert verify(run, [str(selected_letters / "plugin.py")]).differences == []
-    alone = train(selected_letters, "alone", None)
     assert sha256(run / "adapters" / ARM) == sha256(alone / "adapters" / ARM)
     assert not (alone / "tracking").exists()
 
@@ -75,12 +79,6 @@ class FakeTracker:
 
     def note(self, value: object) -> None:
         self.file.write_text(f"{self.file.read_text()} {value}".strip())
-
-
-def train_here(folder: Path, run: Path) -> None:
-    """Train the arm in this process, which has the replaced tracker."""
-    plugins = [str(folder / "plugin.py")]
-    run_train_stage(Context(RunDirectory.open(run), InProcessExecutor(), plugins))
 
 
 def test_tracker_finishes_after_adapter_is_written(
