@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 import yaml
@@ -17,11 +19,15 @@ from gapft_harness.core.records import Problem
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.hooks.registration import SamplerTraits
-from tests.kit.command import gapft, succeed
+from tests.kit.command import call
 from tests.kit.letters import prepare_letters_run
+from tests.kit.recording_run import IN_PROCESS_PLUGIN
 from tests.kit.tiny_models import CHAT_TEMPLATE, write_byte_llama
 
-ASKED = ("--include-path", "tasks", "--plugin", "plugin.py")
+ASKED = (
+    *("--include-path", "tasks", "--plugin", "plugin.py"),
+    *("--plugin", "here.py", "--set", "executor.name=here"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -34,25 +40,34 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     content = yaml.safe_load((folder / "recipe.yaml").read_text())
     content["data"] |= {"pool_limit": 4, "audit_limit": 4}
     (folder / "recipe.yaml").write_text(yaml.safe_dump(content))
+    (folder / "here.py").write_text(IN_PROCESS_PLUGIN)
     return folder
+
+
+def run_here(folder: Path, *words: str) -> CompletedProcess[str]:
+    """Run a command with its jobs in this process, and require success."""
+    with contextlib.chdir(folder):
+        done = call(*words)
+    assert done.returncode == 0, done.stderr
+    return done
 
 
 def test_gap_and_dry_run_apply_template(folder: Path) -> None:
     model = ("--model-args", f"pretrained={folder / 'model'},dtype=float32", "--k", "2")
-    done = succeed("gap", "letters", *ASKED, *model, "--limit", "2", "--out", "gap", cwd=folder)
+    done = run_here(folder, "gap", "letters", *ASKED, *model, "--limit", "2", "--out", "gap")
     assert "model.chat_template" in done.stderr
     assert (
         yaml.safe_load((folder / "gap/recipe.yaml").read_text())["model"]["chat_template"] is True
     )
-    dry = succeed("run", "recipe.yaml", *ASKED, "--dry-run", "--run-dir", "dry", cwd=folder).stdout
+    dry = run_here(folder, "run", "recipe.yaml", *ASKED, "--dry-run", "--run-dir", "dry").stdout
     assert "chat_template: true" in dry
 
 
 def test_dry_run_names_a_changed_default(folder: Path) -> None:
     run = ("run", "recipe.yaml", *ASKED, "--run-dir", "changed")
-    succeed(*run, "--only", "search", cwd=folder)
+    run_here(folder, *run, "--only", "search")
     other = f"model.args.pretrained={folder / 'base'}"
-    dry = gapft(*run, "--set", other, "--dry-run", cwd=folder).stdout
+    dry = run_here(folder, *run, "--set", other, "--dry-run").stdout
     (line,) = [line for line in dry.splitlines() if "are recomputed" in line]
     assert "model.chat_template true → false" in line
 
