@@ -164,20 +164,22 @@ def test_kl_term_grows_from_zero(searched_run: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "kl" / "ref").exists(), "TRL's copy of the first adapter must not remain"
 
 
-def test_counts_failing_rewards(tmp_path: Path) -> None:
-    (tmp_path / "moody.py").write_text(MOODY)
+def test_counts_failing_rewards(searched_run: Path) -> None:
+    """The store has the search; verdicts of another verifier are its own."""
+    folder = searched_run.parent
+    (folder / "moody.py").write_text(MOODY)
     common = [
-        *("run", "controls/online", "--run-dir", "run", *SMALL, "--plugin", "moody.py"),
+        *("run", "controls/online", "--run-dir", "moody", *SMALL, "--plugin", "moody.py"),
         *("--set", "verifier.name=calm", "--condition", "grpo_all", "--set", "experiments={}"),
     ]
-    done = gapft(*common, cwd=tmp_path)
+    done = gapft(*common, cwd=folder)
     assert done.returncode == 1
     assert "training.grpo.max_unjudged" in done.stderr
-    succeed(*common, "--set", "training.grpo.max_unjudged=1", cwd=tmp_path)
-    groups = read_lines(tmp_path / "run", "grpo_all", "groups")
+    succeed(*common, "--set", "training.grpo.max_unjudged=1", cwd=folder)
+    groups = read_lines(folder / "moody", "grpo_all", "groups")
     rewards = [reward for group in groups for reward in group["rewards"]]
     assert 0 < rewards.count(None) < len(rewards)
-    facts = json.loads((tmp_path / "run/adapters/grpo_all-seed13/training.json").read_text())
+    facts = json.loads((folder / "moody/adapters/grpo_all-seed13/training.json").read_text())
     assert facts["unjudged"] == rewards.count(None)
 
 
