@@ -1,4 +1,4 @@
-"""A task with planted verdicts: runs of the real command that need no model.
+"""A task with planted verdicts: runs of the real command, in this process, that need no model.
 
 The sampler answers by a hash of the arm, the problem and the index, so that every verdict is
 random, and every run of the same recipe has the same verdicts.
@@ -6,6 +6,7 @@ random, and every run of the same recipe has the same verdicts.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import yaml
 
-from tests.kit.command import succeed
+from tests.kit.command import call
 from tests.kit.local_tasks import build_task
 from tests.kit.plugins import ANSWERING, WRITE_ADAPTER, build_plugin
 
@@ -26,6 +27,8 @@ _TASK = build_task("planted", 'verifier: first_letter, keep: shortest, id: "{{id
 
 _SOURCE = '''
 import hashlib
+
+from tests.kit.recording_run import InProcessExecutor
 
 
 def share(*parts):
@@ -61,6 +64,7 @@ _PLUGIN = build_plugin(
     samplers=['"planted", Planted, start_tokens=True'],
     verifiers=['"first_letter", FirstLetter'],
     trainers=['"planted", train', '"online", train'],
+    executors=['"here", lambda settings, files: InProcessExecutor()'],
 )
 
 _RECIPE: dict[str, Any] = {
@@ -70,7 +74,7 @@ _RECIPE: dict[str, Any] = {
     "search": {"k": K, "chunk": 20},
     "seeds": list(SEEDS),
     "training": {"trainer": "planted", "repetitions": 2, "micro_batch": 1, "accumulation": 3},
-    "executor": {"name": "local", "workers": 1, "threads": 1},
+    "executor": {"name": "here"},
     "statistics": {"replicates": 50},
 }
 
@@ -95,12 +99,18 @@ class PlantedTask:
         """Run a recipe with other keys; the words are further options."""
         recipe = self.write_recipe(name, **keys)
         options = ("--run-dir", name, "--plugin", "plugin.py", "--include-path", "tasks")
-        succeed("run", recipe.name, *options, *words, cwd=self.folder)
+        self._succeed("run", recipe.name, *options, *words)
         return self.folder / name
 
     def verify(self, name: str) -> str:
         """Return what ``gapft verify`` prints; it must find no difference."""
-        return succeed("verify", name, "--plugin", "plugin.py", cwd=self.folder).stdout
+        return self._succeed("verify", name, "--plugin", "plugin.py")
+
+    def _succeed(self, *words: str) -> str:
+        with contextlib.chdir(self.folder):
+            done = call(*words)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
 
 def write_planted_task(folder: Path, pool: Sequence[int], audit: Sequence[int]) -> PlantedTask:

@@ -20,7 +20,6 @@ from gapft_harness.hooks.registration import KINDS, find_hook
 from tests.kit.command import call
 from tests.kit.planted_run import PlantedTask, write_planted_task
 from tests.kit.plugins import WRITE_ADAPTER, build_plugin
-from tests.kit.recording_run import IN_PROCESS_PLUGIN
 
 
 @dataclass(frozen=True)
@@ -224,10 +223,7 @@ def write_component(path: Path, name: str, body: str) -> None:
 def task(tmp_path_factory: pytest.TempPathFactory) -> PlantedTask:
     """A task without models, whose runs reuse each other's stored work."""
     task = write_planted_task(tmp_path_factory.mktemp("broken"), range(40), range(40, 60))
-    (task.folder / "here.py").write_text(IN_PROCESS_PLUGIN)
-    task.write_recipe(
-        "recipe", budget={"n": 4, "replay": 0}, conditions=["gapft"], executor={"name": "here"}
-    )
+    task.write_recipe("recipe", budget={"n": 4, "replay": 0}, conditions=["gapft"])
     return task
 
 
@@ -247,7 +243,7 @@ def use_component(
         setting = COMPONENTS[name].setting
         return call(
             *("run", "recipe.yaml", "--run-dir", tmp_path.name, "--include-path", "tasks"),
-            *("--plugin", "plugin.py", "--plugin", "here.py", *plugins),
+            *("--plugin", "plugin.py", *plugins),
             *(("--set", setting) if setting else ()),
         )
 

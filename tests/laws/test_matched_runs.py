@@ -17,7 +17,7 @@ import pytest
 
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recorded import read_budgets
-from tests.kit.command import gapft
+from tests.kit.command import call
 from tests.kit.planted_run import (
     SEEDS,
     K,
@@ -181,7 +181,7 @@ def test_verification_names_every_changed_selection(
     tables = [f"selections/{name}-seed{seed}.parquet" for name in [*ROWS, *MORE] for seed in SEEDS]
     for table in tables:
         change_rows(forged, table, partial(change, judged))
-    done = gapft("verify", forged, "--plugin", "plugin.py", cwd=task.folder)
+    done = call("verify", forged, "--plugin", task.folder / "plugin.py")
     assert done.returncode == 1
     assert [table for table in tables if table not in done.stderr] == []
 
