@@ -12,7 +12,9 @@ from typer.testing import CliRunner
 from gapft_harness.cli.main import app
 from gapft_harness.core.errors import GapftError
 from tests.end_to_end.readme import read_blocks
+from tests.kit.report_tables import find_row, read_results
 from tests.kit.tampering import read_rows
+from tests.presentation.exploring import unpack_page
 
 ROOT = Path(__file__).parents[2]
 
@@ -80,3 +82,20 @@ def test_adapters_load_in_stock_lm_eval(readme_run: Path) -> None:
     assert len(logged) == 200
     agreeing = sum(ours[prompt] == text for prompt, text in logged.items())
     assert agreeing >= 195, "merged and unmerged adapters may differ by rounding on a rare item"
+
+
+def test_code_demo_runs_programs_in_a_sandbox(readme_run: Path) -> None:
+    """Its problems' records lack the tests; the page shows the public ones."""
+    run = readme_run / "runs" / "demo-code"
+    problems = read_rows(run / "pool/problems.parquet")
+    assert not [row for row in problems if "tests" in json.loads(row["document"])]
+    _, texts = unpack_page(run / "report/explorer.html")
+    assert all("4 hidden ones" in item["gold"] for item in texts)
+    results = read_results(run)
+    source = results["episodes"][0]
+    assert source["ended_at_attempt_2"] > 0
+    assert source["passed_public_tests_alone"] > 0
+    (executions,) = results["executions"]
+    assert (executions["times"], executions["verdicts_differ"]) == (3, 0)
+    tier = find_row(results["facts"], setting="judged_by.audit.sandbox_tier")["value"]
+    assert tier in ("namespaces", "landlock")
