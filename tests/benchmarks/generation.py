@@ -41,6 +41,8 @@ PROBLEMS, PART = 64, 16
 #: The required speed-up of a search: in general, and for vocabularies above the given size, whose
 #: sorting takes most of lm-eval's time.
 GOAL, LARGE, GOAL_OF_LARGE = 2.5, 100_000, 4.0
+#: Greedy decodes of all problems, whose lengths differ.
+GREEDY_ROUNDS, GOAL_OF_GREEDY = 3, 1.5
 
 #: A worked example as turns, which every prompt has four times.
 SHOT = (
@@ -68,6 +70,7 @@ def measure(folder: Path) -> Iterator[Figure]:
         parts = [chats[first : first + PART] for first in range(0, PROBLEMS, PART)]
         goal = GOAL_OF_LARGE if read_vocabulary_size(model) > LARGE else GOAL
         yield pair.compare(parts, greedy, sampled, 1 / goal)
+        yield pair.compare([chats] * GREEDY_ROUNDS, Decoding(False, 200), None, 1 / GOAL_OF_GREEDY)
 
 
 class Pair:
@@ -88,12 +91,13 @@ class Pair:
         self,
         parts: Sequence[Sequence[Problem]],
         greedy: Decoding,
-        sampled: Decoding,
+        sampled: Decoding | None,
         limit: float,
     ) -> Figure:
-        """Compare greedy decodes and K samples; each part is a round."""
+        """Compare greedy decodes and K samples, or greedy decodes alone; each part is a round."""
         ours, others = iter(parts), iter(parts)
-        phases = [build_single_phase(greedy), *build_sample_phases(sampled, K)]
+        samples = build_sample_phases(sampled, K) if sampled else []
+        phases = [build_single_phase(greedy), *samples]
         ratio, own_s, bare_s = time_in_turn(
             lambda: self.generate(next(ours), phases),
             lambda: self.generate_with_lm_eval(next(others), greedy, sampled),
@@ -101,7 +105,8 @@ class Pair:
             clock=time.process_time,
         )
         detail = f"{1 / ratio:.1f} times as fast: {own_s:.1f} s against {bare_s:.1f} s"
-        return Figure(f"{self.name}: search / lm-eval's hf", ratio, limit, detail=detail)
+        what = "search" if sampled else "greedy"
+        return Figure(f"{self.name}: {what} / lm-eval's hf", ratio, limit, detail=detail)
 
     def begin_chat(self, problem: Problem) -> Problem:
         """Return a problem of the demo after examples, as turns of the model's chat."""
@@ -112,11 +117,12 @@ class Pair:
         generate_missing(next(self._stores), problems, phases, self.sampler, chunk=200)
 
     def generate_with_lm_eval(
-        self, problems: Sequence[Problem], greedy: Decoding, sampled: Decoding
+        self, problems: Sequence[Problem], greedy: Decoding, sampled: Decoding | None
     ) -> None:
         from lm_eval.api.instance import Instance
 
-        for decoding, repeats in ((greedy, 1), (sampled, K)):
+        decodes = [(greedy, 1), (sampled, K)] if sampled else [(greedy, 1)]
+        for decoding, repeats in decodes:
             kwargs: dict[str, Any] = {
                 "until": list(decoding.until), "max_gen_toks": decoding.max_gen_toks,
                 "do_sample": decoding.do_sample,
