@@ -57,7 +57,7 @@ CALLS = [
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("workers", [1, 16])
 def test_verdicts_do_not_depend_on_number_of_workers(tier: str, workers: int) -> None:
-    limits = dataclasses.replace(LIMITS, cpu_s=2.5 * NEED, wall_s=6)
+    limits = dataclasses.replace(LIMITS, cpu_s=2.5 * NEED, wall_s=3)
     items = [(Program(source), [Test("41", "42")]) for source, _ in STDIN]
     items += [(Program(s, "function", "f"), [Test("41", "42")] * 2) for s, _ in CALLS]
     with Sandbox(tier=tier, workers=workers, limits=limits) as sandbox:
