@@ -57,7 +57,10 @@ class UnknownPluginError(UserError):
     @classmethod
     def for_name(cls, kind: str, name: str, known_names: Iterable[str]) -> Self:
         """Create the error with a message that lists the known names."""
-        error = cls(f"unknown {kind} {name!r}; {did_you_mean(name, known_names)}")
+        error = cls(
+            f"unknown {kind} {name!r}; {did_you_mean(name, known_names)}; a plugin of yours: give "
+            "gapft --plugin FILE, or install it as a package, which lm_eval finds too"
+        )
         error.kind = kind
         error.name = name
         return error

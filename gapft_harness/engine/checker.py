@@ -95,7 +95,7 @@ class Checker:
         recorded_machine = record.made_from.get("machine")
         expected = replace(step, machine=recorded_machine or {}).made_from
         expected = take_unavailable(record.made_from, expected)
-        relation = "but recipe, inputs and plugins give"
+        relation = "but recipe, inputs and plugins (with the Python files beside them) give"
         place = f"{RECORDS}, {step.name}"
         yield from describe_values(place, record.made_from, expected, relation)
         function = str(record.made_from.get("function"))

@@ -119,7 +119,8 @@ class Judge(Closing):
             if fault := find_json_fault(gold, finite=not isinstance(gold, Mapping)):
                 raise UserError(f"{place}: the gold answer {fault}; expected a JSON value")
             if fault := self.find_gold_fault(gold, place):
-                raise UserError(f"{place}: {fault}")
+                name = self.owner.name
+                raise UserError(f"{place}: the verifier {name!r} refuses the gold answer: {fault}")
 
     def find_gold_fault(self, gold: Gold, place: str = "") -> str:
         """Return the verifier's own description of a gold's fault; ``""`` if it is valid.

@@ -70,7 +70,7 @@ def load_registrations(files: Sequence[str]) -> tuple[list[Registration], list[s
                 if other is not entry:
                     raise PluginError(
                         f"two plugins register the {entry.kind} {entry.name!r}: {other.plugin} "
-                        f"and {entry.plugin}; rename one"
+                        f"and {entry.plugin}; rename one, or leave one out"
                     )
         except PluginError as error:
             faults.append(str(error))

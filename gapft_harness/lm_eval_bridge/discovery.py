@@ -108,7 +108,9 @@ def _build_task_manager(name: str, paths: Sequence[Path]) -> TaskManager:
                 else ""
             )
             hint += f"{did_you_mean(name, indexed_names)} (and lm-eval's own tasks)"
-            raise TaskNotFound(f"unknown task {name!r}; {hint}{note}")
+            raise TaskNotFound(
+                f"unknown task {name!r}; a task of yours: give --include-path FOLDER; {hint}{note}"
+            )
     return manager
 
 

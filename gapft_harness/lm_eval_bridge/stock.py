@@ -314,7 +314,10 @@ def _choose_metric_and_filter(
     # The metric
     if not metric_name:
         if not metric_names:
-            raise UserError(f"task {task.config.task!r}: no metric_list; give the metric's name")
+            raise UserError(
+                f"task {task.config.task!r}: no metric_list; give the metric's name. A task with "
+                "metadata.gapft needs class: !function gapft_harness.lm_eval_bridge.task.GapTask"
+            )
         metric_name = metric_names[0]
     elif metric_names and metric_name not in metric_names:
         hint = did_you_mean(metric_name, metric_names)

@@ -235,7 +235,7 @@ class Data(RecipeSection):
 class Model(RecipeSection):
     """The source policy and its backend, in the terms of lm-eval's --model and --model_args."""
 
-    backend: str = Field("hf", description="sampler: hf, recorded, or a plugin's")
+    backend: str = Field("hf", description="a sampler of the page Samplers, or a plugin's")
     args: dict[str, Any] = Field(
         description="lm-eval model_args; `pretrained` names the base model of search and training"
     )

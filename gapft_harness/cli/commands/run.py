@@ -122,7 +122,10 @@ def command(
     if split and "search" not in only:
         raise UserError("--split: needs --only search")
     if only and (condition or seed) and only != ["report"]:
-        raise UserError("--condition, --seed: expected without --only, or with --only report")
+        raise UserError(
+            f"--condition, --seed: --only {','.join(only)} runs for the whole recipe; leave them "
+            "out, or leave out --only (--only report may have them)"
+        )
     if dry_run:
         text = describe_dry_run(options, run_dir)
         typer.echo(text)

@@ -159,7 +159,13 @@ def parse_settings(task: str, metadata: Any) -> GapSettings:
     Raises:
         UserError: missing section, unknown key, wrong type, or no verifier.
     """
-    section: Any = (metadata or {}).get("gapft")
+    metadata = metadata or {}
+    if "gapft" not in metadata:
+        raise UserError(
+            f"{task}: the key metadata.gapft is missing, which names the verifier; found keys: "
+            f"{', '.join(map(str, metadata)) or '(none)'}"
+        )
+    section: Any = metadata["gapft"]
     try:
         return GapSettings.model_validate(section)
     except ValidationError as error:

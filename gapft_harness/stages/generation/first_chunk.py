@@ -21,7 +21,7 @@ _UNANSWERED_DIVISOR = 2
 #: Number of examples in a warning, and of characters shown of each.
 _MAX_EXAMPLES, _SHOWN_CHARACTERS = 3, 100
 
-_LIMIT, _OTHER = "the token limit", "other ends"
+_LIMIT, _OTHER = "the token limit", "the model's own end"
 
 
 def check_first_chunk(
@@ -62,9 +62,8 @@ def check_first_chunk(
         return
     # Name the remedies that fit
     remedies = []
-    if causes[_LIMIT] or is_often_missing:
-        remedies.append(f"raise search.max_gen_toks (now {decoding.max_gen_toks:,})")
     if causes[_LIMIT]:
+        remedies.append(f"raise search.max_gen_toks (now {decoding.max_gen_toks:,})")
         remedies.append("let the model reason less, as with model.args.enable_thinking: false")
     if causes.keys() - {_LIMIT, _OTHER}:
         remedies.append(
