@@ -71,6 +71,10 @@ def _read_box(text: str, start: int, content: str) -> tuple[str, int]:
 
 _STRUCK = re.compile(r"~~[^~\n]{1,200}~~|</?(?:b|i|u|em|strong|code|mark|br|p)\s*/?>|`+")
 _SPACED_MINUS = re.compile(r"−\s*(?=[\d.])")
+#: ``3 x 4`` with spaces is a product; ``3x`` has a variable.
+_SPACED_TIMES = re.compile(r"(?<=\d)\s+[xX]\s+(?=[\d$])")
+#: Words in quotes; a mark behind a digit is one of inches.
+_QUOTED = re.compile(r"""(?<![\w'])["“]([^"“”\n]{1,80})["”](?!\w)""")
 _DELIMITER = re.compile(r"\$\$|(?<!\\)\$|\\[()\[\]]|\n")
 _CLOSING = {"$": "$", "$$": "$$", "\\(": "\\)", "\\[": "\\]"}
 _ENGLISH = re.compile(r"(?<![\\a-zA-Z{])[A-Za-z]{3,}")
@@ -91,9 +95,13 @@ _BEFORE = frozenset(["or", "and", "to", "plus", "minus", "times", "over"])
 #: Words that end what is said about the number before them.
 _BEHIND_WORDS = (
     "is are was were be been so because since which that who when where while if then but as "
-    "for each there this these those it he she they we you i has have had will would can could"
+    "for each every now today there this these those it he she they we you i has have had will "
+    "would can could"
 )
 _BEHIND = frozenset(_BEHIND_WORDS.split())
+#: The same, where something else follows: not inches, a bound ("at most") or a base.
+_BEHIND_IF_FOLLOWED = frozenset(["in", "at", "on", "from", "with"])
+_BOUNDS = frozenset(["most", "least", "base"])
 _VERBS_WORDS = "is are was were be equals gives get gets have has had costs so"
 _VERBS = frozenset(_VERBS_WORDS.split())
 _CHANGING = (
@@ -115,6 +123,7 @@ def find_written_answer(text: str) -> str | None:
         text: a response.
     """
     cleaned = _SPACED_MINUS.sub("-", _STRUCK.sub("", text.replace("\ue000", " ")))
+    cleaned = _QUOTED.sub(r"\1", _SPACED_TIMES.sub(" × ", cleaned))
     cleaned = cleaned.replace("as well as", "and").replace("left over", "left")
     cleaned, pieces = _hide_mathematics(cleaned)
     lines = [_strip_emphasis(" ".join(line.split())) for line in cleaned.split("\n")]
@@ -212,13 +221,20 @@ def _take_phrase(words: list[str]) -> str:
     start = changing[0] if changing else start
     end = last
     while end + 1 < len(words) and words[end][-1] not in ".,;:!?":
-        if words[end + 1].lower().rstrip(".,;:!?") in _BEHIND or end - last > 5:
+        if _ends_value(words[end + 1 : end + 3]) or end - last > 5:
             break
         end += 1
     while start < last and words[start].lower() in ("or", "and", "to"):
         start += 1
     behind = [rf"\text{{{word}}}" if word.isalpha() else word for word in words[last + 1 : end + 1]]
     return " ".join(words[start : last + 1] + behind)
+
+
+def _ends_value(following: list[str]) -> bool:
+    """Check whether the next words say something about a value, instead of naming its unit."""
+    word, *others = (word.lower().rstrip(".,;:!?") for word in following)
+    is_preposition = word in _BEHIND_IF_FOLLOWED and bool(others) and others[0] not in _BOUNDS
+    return word in _BEHIND or is_preposition
 
 
 def _belongs_before(words: list[str], start: int) -> bool:
