@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 # Failed checks of helpers show their values too.
 pytest.register_assert_rewrite("tests.kit")
 
-# No test or command uses Hugging Face's hub: without a network each would wait a minute. The
-# libraries read the variable once, when they are imported.
+# No test or command uses Hugging Face's hub: without a network each would wait a minute. Progress
+# bars are off, as in the command. The libraries read the variables once, when they are imported.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 # A suite in the background of a script ignores Ctrl-C, and so would every command that it starts.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

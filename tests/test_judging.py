@@ -205,7 +205,7 @@ ROWS: dict[str, tuple[Judge, list[Generation], set[str]]] = {
         {LIMIT, UNTIL, THINKING},
     ),
     "cut after the answer": (Judge(AnswerVerifier()), [ANSWERED, STOPPED_ANSWER] * 5, set()),
-    "half without answer": (Judge(AnswerVerifier()), [GOOD] * 5 + [SILENT] * 5, {LIMIT, TEMPLATE}),
+    "half without answer": (Judge(AnswerVerifier()), [GOOD] * 5 + [SILENT] * 5, {TEMPLATE}),
     "less than half": (Judge(AnswerVerifier()), [GOOD] * 6 + [SILENT] * 5, set()),
     "not generated": (Judge(AnswerVerifier()), [GOOD] * 6 + [EMPTY] * 5 + [BEYOND] * 9, set()),
     "has_answer denies": (Judge(FenceVerifier()), [PROGRAM] * 4 + [CUT] * 5, ALL),

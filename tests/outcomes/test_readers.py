@@ -49,7 +49,7 @@ def test_compares_plugin_logs(answers_plugin: str, tmp_path: Path) -> None:
     before = write_table(tmp_path / "before.csv", ["yes", "no", "no", "no"])
     after = write_table(tmp_path / "after.csv", ["yes", "yes", "yes", "no"])
     comparison = compare(before, [after], CompareOptions(plugin_files=[answers_plugin]))
-    (paired,) = comparison.findings.models.values()
+    (paired,) = comparison.models.values()
     assert (paired.before, paired.after, paired.gained, paired.lost) == (0.25, 0.75, 2, 0)
     build_page(comparison, written=True).write(tmp_path / "out")
     assert "boxed{2} after" in (tmp_path / "out/tables/items.csv").read_text()

@@ -69,7 +69,7 @@ def test_compares_every_eval_ever_records() -> None:
         str(WRITTEN / f"every_eval_ever_{side}.jsonl") for side in ("before", "epochs")
     )
     comparison = compare(before, [epochs], CompareOptions(filter="match:accuracy"))
-    (paired,) = comparison.findings.models.values()
+    (paired,) = comparison.models.values()
     assert (paired.before, paired.after) == (pytest.approx(2 / 3), 0.5)
 
 

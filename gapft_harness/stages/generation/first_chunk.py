@@ -21,7 +21,7 @@ _UNANSWERED_DIVISOR = 2
 #: Number of examples in a warning, and of characters shown of each.
 _MAX_EXAMPLES, _SHOWN_CHARACTERS = 3, 100
 
-_LIMIT, _OTHER = "the token limit", "the model's own end"
+_LIMIT, _OTHER = "the token limit", "the model's own end, or an unknown one"
 
 
 def check_first_chunk(
