@@ -40,8 +40,8 @@ class _Hook:
             run = spec.loader.exec_module
 
             def exec_module(module: "ModuleType") -> None:
+                run(module)  # if it fails, the hook stays for the next import
                 sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
-                run(module)
                 self.function(module)
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]

@@ -1,7 +1,11 @@
 """The import hook of the stock lm_eval."""
 
+import importlib
+import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from gapft_harness import autoload
 from gapft_harness.lm_eval_bridge.task_file.code_files import tasks_path
@@ -53,3 +57,29 @@ def test_lm_eval_runs_bundled_and_own_tasks(tmp_path):
     )
     for text in ("gapft_demo ", "gapft_demo_passk", "mine_too", "pass@8", "verifier_timeouts"):
         assert text in done.stdout
+
+
+def test_module_is_changed_after_its_first_successful_import(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "imported_late.py"
+    changed = []
+    autoload.call_after_import("imported_late", changed.append)
+    file.write_text("raise RuntimeError('no')\n")
+    with pytest.raises(RuntimeError):
+        importlib.import_module("imported_late")
+    assert changed == []
+    file.write_text("value = 'a longer file'\n")
+    module = importlib.import_module("imported_late")
+    autoload.call_after_import("imported_late", changed.append)
+    assert changed == [module, module]
+
+
+def test_code_eval_waits_for_evaluate():
+    """Importing it takes seconds: it imports torch and every pipeline of transformers."""
+    code = (
+        "import sys; from gapft_harness.lm_eval_bridge.code_eval import install_code_eval\n"
+        "install_code_eval(); import lm_eval.tasks; assert 'evaluate' not in sys.modules\n"
+        "import evaluate; assert type(evaluate.load('code_eval')).__name__ == 'CodeEval'\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
