@@ -1,14 +1,17 @@
-"""The study of a real model: its tables from its run, and the figures of docs/results.md from them.
+"""Two studies of a real model: tables of the second from its run, and docs/results.md from both.
 
 ::
 
-    python docs/real-model/study.py extract runs/reasoning-gym  # writes problems.csv and models.csv
-    python docs/real-model/study.py page                        # writes the page's parts and figure
+    python docs/real-model/study.py responses RUN  # writes the search's responses
+    python docs/real-model/study.py extract RUN    # writes problems.csv and models.csv
+    python docs/real-model/study.py power          # prints the power for two predictions
+    python docs/real-model/study.py page           # writes the page's parts and figure
 """
 
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +21,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from gapft_harness import open_run
 from gapft_harness.analysis.decomposition import by_state
@@ -28,6 +32,7 @@ from gapft_harness.presentation.figures import forest
 from gapft_harness.run_directory.recorded import read_training
 
 FOLDER = Path(__file__).parent
+FIRST, SECOND = FOLDER / "first", FOLDER / "second"
 PAGE = FOLDER.parent / "results.md"
 FIGURE = FOLDER.parent / "images" / "real-model.svg"
 SOURCE = "source"
@@ -36,6 +41,8 @@ GATE, GATE_GAIN = "all_verified", 0.05
 #: A contrast is refuted if its upper bound is below this share of the gate's gain.
 NEGLIGIBLE = 0.1
 REPLICATES = 2000
+#: Planned draws of the second study.
+DRAWS = 4
 
 Passed = NDArray[np.bool_]
 
@@ -43,7 +50,27 @@ Passed = NDArray[np.bool_]
 # From the run
 
 
-def extract(place: str | Path, folder: Path = FOLDER) -> None:
+def write_responses(place: str | Path, folder: Path = SECOND) -> None:
+    """Write the responses of a search as ``search.responses`` reads them, a file per split."""
+    run = open_run(place)
+    for split in ("pool", "audit"):
+        columns = ["problem_id", "index", "text", "status", "finish_reason"]
+        rows = run.read("responses", columns, split=split).to_pylist()
+        lines = [
+            {
+                "id": row["problem_id"],
+                "index": "greedy" if row["index"] == -1 else row["index"],
+                "text": row["text"],
+                "passed": int(row["status"] == "pass"),
+                "finish_reason": row["finish_reason"],
+            }
+            for row in sorted(rows, key=lambda row: (row["problem_id"], row["index"]))
+        ]
+        text = "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)
+        (folder / f"{split}.jsonl.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
+
+
+def extract(place: str | Path, folder: Path = SECOND) -> None:
     """Write the tables of a finished run: one line per audit problem, and one per model."""
     run = open_run(place)
     states = {row["problem_id"]: row for row in run.states.to_pylist() if row["split"] == "audit"}
@@ -154,30 +181,56 @@ class Study:
             stream=Stream(0, "report/bootstrap"),
         )
         replicates = resampled.subtract("a", "b") / resampled.scores.decisions
-        return Difference(float(rows["a"].mean() - rows["b"].mean()), replicates)
+        return Difference(rows["a"].mean(axis=1) - rows["b"].mean(axis=1), replicates)
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A difference of Pass@1 as a fraction, with its bootstrap replicates."""
+    """A difference of Pass@1 as a fraction.
 
-    value: float
+    Attributes:
+        draws: of each draw, shape (S,).
+        replicates: bootstrap replicates of their mean over draws and problems.
+    """
+
+    draws: NDArray[np.float64]
     replicates: NDArray[np.float64]
 
     @property
+    def value(self) -> float:
+        """The mean over the draws."""
+        return float(self.draws.mean())
+
+    @property
     def estimate(self) -> Estimate:
-        """The difference with its 95% percentile interval."""
+        """The difference with its 95% percentile interval over draws and problems."""
         return estimate_mean(self.value, self.replicates)
 
     def __sub__(self, other: Difference) -> Difference:
-        return Difference(self.value - other.value, self.replicates - other.replicates)
+        return Difference(self.draws - other.draws, self.replicates - other.replicates)
 
     def __str__(self) -> str:
-        low, high = (f"{100 * bound:+.1f}" for bound in (self.estimate.low, self.estimate.high))
-        return f"{100 * self.value:+.1f} [{low}, {high}]".replace("-", "−")
+        return _write_points(self.estimate)
 
 
-def load(folder: Path = FOLDER) -> Study:
+def estimate_over_draws(draws: NDArray[np.float64]) -> Estimate:
+    """Estimate a mean over draws with Student's 95% interval."""
+    half = stats.t.ppf(0.975, len(draws) - 1) * stats.sem(draws)
+    return Estimate(float(draws.mean()), float(draws.mean() - half), float(draws.mean() + half))
+
+
+def _write_points(estimate: Estimate) -> str:
+    numbers = (f"{100 * float(x):+.1f}" for x in (estimate.value, estimate.low, estimate.high))
+    return "{} [{}, {}]".format(*numbers).replace("-", "−")
+
+
+def load_second() -> Study | None:
+    """Load the second study; None before all its draws are trained."""
+    study = load(SECOND) if (SECOND / "models.csv").exists() else None
+    return study if study and len(study.seeds["gapft"]) == DRAWS else None
+
+
+def load(folder: Path = FIRST) -> Study:
     """Load the tables of a folder."""
     with (folder / "problems.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -197,82 +250,135 @@ def load(folder: Path = FOLDER) -> Study:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """A prediction, its estimate, and whether it holds for a difference of either sign."""
-
-    text: str
-    difference: Difference
-    either_sign: bool = False
-
-    def judge(self, negligible: float) -> str:
-        """Compare the interval with 0 and with the smallest difference that matters."""
-        estimate = self.difference.estimate
-        low, high = estimate.low, estimate.high
-        if low > 0 or (self.either_sign and high < 0):
-            return "**supported**"
-        if high < negligible and (not self.either_sign or low > -negligible):
-            return "**refuted**"
-        return "undecided"
+#: The families in which GapFT's lead over uniform was larger in the first study.
+MANY = ("fraction_simplification", "number_filtering")
 
 
-def predict(study: Study) -> list[Prediction]:
-    """Difference each prediction."""
+def predict(study: Study) -> dict[str, Difference]:
+    """Difference each prediction of the second study; it says that the difference is above 0."""
 
     def find_regressions(condition: str) -> Passed:
         return (study.states == "G") & ~study.passed[condition]
 
-    families = study.list_families()
-    shares = [np.mean(study.states[study.families == family] == "S") for family in families]
-    ordered = [families[place] for place in np.argsort(shares, kind="stable")]
-    half = len(ordered) // 2
-    few, many = (
-        study.change("gapft", "uniform", np.isin(study.families, part))
-        for part in (ordered[:half], ordered[len(ordered) - half :])
-    )
-    regressions = study.estimate(find_regressions, "gapft", "replay", study.ids)
-    return [
-        Prediction("1. GapFT above uniform", study.change("gapft", "uniform")),
-        Prediction("2. GapFT above replay", study.change("gapft", "replay")),
-        Prediction("3. half replay above GapFT", study.change("half_replay", "gapft")),
-        Prediction("4. uniform above unverified", study.change("uniform", "unverified")),
-        Prediction("5. wrong below the source", study.change(SOURCE, "wrong")),
-        Prediction("6. regressions above replay", regressions),
-        Prediction("7. differs with the share of S", many - few, True),
-    ]
+    is_many = np.isin(study.families, MANY)
+    many, few = (study.change("gapft", "uniform", part) for part in (is_many, ~is_many))
+    return {
+        "1. GapFT above uniform": study.change("gapft", "uniform"),
+        "2. GapFT above replay": study.change("gapft", "replay"),
+        "3. GapFT above half replay": study.change("gapft", "half_replay"),
+        "4. uniform above unverified": study.change("uniform", "unverified"),
+        "5. wrong below the source": study.change(SOURCE, "wrong"),
+        "6. regressions above replay": study.estimate(
+            find_regressions, "gapft", "replay", study.ids
+        ),
+        "7. GapFT minus uniform larger in two families": many - few,
+    }
+
+
+def judge(difference: Difference, negligible: float) -> str:
+    """Judge a prediction by both intervals and the smallest difference that matters."""
+    estimate = difference.estimate
+    if estimate.low > 0 and estimate_over_draws(difference.draws).low > 0:
+        return "**supported**"
+    return "**refuted**" if estimate.high < negligible else "undecided"
+
+
+def compute_power(first: Study, name: str, shared: float, repeats: int = 100_000) -> float:
+    """Simulate how often a prediction is supported if the first study's difference is true.
+
+    Args:
+        first: the study with the difference and its variance over problems.
+        name: the prediction.
+        shared: share of this variance that all draws have in common.
+        repeats: simulated studies.
+    """
+    generator = Stream(0, "power").generator()
+    difference = predict(first)[name]
+    variance = float(np.var(difference.replicates))
+    common = generator.normal(difference.value, np.sqrt(shared * variance), (repeats, 1))
+    draws = common + generator.normal(0, np.sqrt((1 - shared) * variance), (repeats, DRAWS))
+    total = np.sqrt(variance * (shared + (1 - shared) / DRAWS))
+    over_draws = stats.t.ppf(0.975, DRAWS - 1) * stats.sem(draws, axis=1)
+    lowest = draws.mean(axis=1) - np.maximum(stats.norm.ppf(0.975) * total, over_draws)
+    return float(np.mean(lowest > 0))
+
+
+def describe_power(first: Study) -> str:
+    """Describe the power for the first two predictions."""
+    lines = []
+    for name in list(predict(first))[:2]:
+        shares = ", ".join(
+            f"{100 * compute_power(first, name, shared):.0f}% at {shared}"
+            for shared in (0.2, 0.5, 0.8)
+        )
+        lines.append(f"{name}: {shares}")
+    return "\n".join(lines)
 
 
 # The page
 
 
-def render(study: Study) -> dict[str, str]:
+def render(first: Study, second: Study | None) -> dict[str, str]:
     """Render the page's parts as Markdown, by name."""
-    gate = study.change(GATE)
+    newest = second or first
+    gate = newest.change(GATE)
     passed_gate = gate.value >= GATE_GAIN and gate.estimate.low > 0
     negligible = NEGLIGIBLE * gate.value
     gate_text = (
         f"`{GATE}` gains {gate} points, so the gate is {'' if passed_gate else '**not** '}passed"
         + (f" and δ = {100 * negligible:.1f} points." if passed_gate else ".")
     )
-    outcomes = [
-        (p.text, p.judge(negligible) if passed_gate else "uninformative", p.difference)
-        for p in predict(study)
-    ]
-    (_, against_uniform, uniform), (_, against_replay, replay), *_ = outcomes
+    earlier = predict(first)
+    header: tuple[str, ...] = ("prediction", "first study")
+    rows: list[tuple[object, ...]] = list(earlier.items())
+    verdicts = ["", ""]
+    if second:
+        found = predict(second)
+        verdicts = [
+            judge(difference, negligible) if passed_gate else "uninformative"
+            for difference in found.values()
+        ]
+        header += ("second study", "t over its draws", "outcome", "both")
+        rows = [
+            (
+                *row,
+                found[name],
+                _write_points(estimate_over_draws(found[name].draws)),
+                verdict,
+                _write_points(
+                    estimate_over_draws(np.concatenate([earlier[name].draws, found[name].draws]))
+                ),
+            )
+            for row, name, verdict in zip(rows, found, verdicts, strict=True)
+        ]
+    against_uniform, against_replay = (
+        f" ({verdict.strip('*')})" if verdict else "" for verdict in verdicts[:2]
+    )
     return {
         "outcome": (
-            f"**Outcome**: GapFT changes Pass@1 by {study.change('gapft')} points; against uniform "
-            f"RFT the difference is {uniform} points ({against_uniform.strip('*')}), against "
-            f"replay {replay} ({against_replay.strip('*')})."
+            f"**Outcome**: GapFT changes Pass@1 by {newest.change('gapft')} points; against "
+            f"uniform RFT the difference is {newest.change('gapft', 'uniform')} points"
+            f"{against_uniform}, against replay {newest.change('gapft', 'replay')}{against_replay}."
         ),
         "gate": gate_text,
-        "predictions": _table(("prediction", "outcome", "points"), outcomes),
+        "predictions": _table(header, rows),
         "conditions": _table(
             ("condition", "n", "Pass@1", "change", "κ_S", "κ_U", "ρ_G", "“Answer:”", "cut"),
-            (_render_condition(study, name) for name in study.passed),
+            (_render_condition(newest, name) for name in newest.passed),
         ),
-        "costs": _describe_costs(study),
+        "families": _table(
+            ("family", "G", "S", "U", "GapFT", "minus uniform", "minus replay"),
+            (_render_family(newest, name) for name in newest.list_families()),
+        ),
+        "costs": _describe_costs(newest),
     }
+
+
+def _render_family(study: Study, family: str) -> list[object]:
+    members = study.families == family
+    shares = [f"{100 * np.mean(study.states[members] == state):.0f}" for state in "GSU"]
+    differences = [study.change("gapft", minus, members) for minus in (SOURCE, "uniform", "replay")]
+    return [_code(family), *shares, *differences]
 
 
 def _render_condition(study: Study, name: str) -> list[object]:
@@ -314,11 +420,14 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "\n".join(f"|{'|'.join(map(str, line))}|" for line in lines)
 
 
-def draw(study: Study) -> str:
-    """Draw the changes against the source and the predicted differences, as SVG."""
-    changes = [(f"{name} minus source", study.change(name).estimate) for name in study.conditions]
-    predicted = [(p.text, p.difference.estimate) for p in predict(study)]
-    return forest([*changes, *predicted], "points of Pass@1")
+def draw(first: Study, second: Study | None) -> str:
+    """Draw GapFT's change and the predicted differences in each study, as SVG."""
+    rows = []
+    for name, study in (("first", first), ("second", second)):
+        if study:
+            differences = {"GapFT minus source": study.change("gapft"), **predict(study)}
+            rows.append([(f"{text} ({name})", d.estimate) for text, d in differences.items()])
+    return forest([row for pair in zip(*rows, strict=True) for row in pair], "points of Pass@1")
 
 
 def insert_parts(page: str, parts: dict[str, str]) -> str:
@@ -335,12 +444,16 @@ def insert_parts(page: str, parts: dict[str, str]) -> str:
 def main() -> None:
     """Run the command that the module's docstring shows."""
     match sys.argv[1:]:
+        case ["responses", place]:
+            write_responses(place)
         case ["extract", place]:
             extract(place)
+        case ["power"]:
+            print(describe_power(load()))
         case ["page"]:
-            study = load()
-            PAGE.write_text(insert_parts(PAGE.read_text(), render(study)))
-            FIGURE.write_text(draw(study))
+            studies = load(), load_second()
+            PAGE.write_text(insert_parts(PAGE.read_text(), render(*studies)))
+            FIGURE.write_text(draw(*studies))
         case _:
             raise SystemExit(__doc__)
 

@@ -21,7 +21,10 @@ from gapft_harness.core.records import Verdict
 from gapft_harness.lm_eval_bridge.benchmarks import reasoning_gym
 from gapft_harness.lm_eval_bridge.benchmarks.reasoning_gym import load, share_out
 from gapft_harness.lm_eval_bridge.discovery import load_task
+from gapft_harness.lm_eval_bridge.loaded_task import LoadedTask
 from gapft_harness.plugins.verifiers.reasoning_gym import EXTRACTION_RULES, remove_wrapping
+from gapft_harness.stages.search.splits import sort_by_hash
+from tests.kit.command import ROOT
 from tests.tasks.benchmark_files import needs_reasoning_gym
 
 pytestmark = needs_reasoning_gym
@@ -139,6 +142,23 @@ def test_short_yaml_makes_a_task(tmp_path: Path) -> None:
         golds = [problem.gold for problem in audit]
         assert all(verdict.passed for verdict in verifier.verify(answers, golds))
         assert not verifier.verify(["Answer: 0"], [golds[0]])[0].passed
+
+
+def test_second_study_has_fresh_problems() -> None:
+    """A limit takes none of the problems that it takes of the first study's task."""
+
+    def take_problems(task: LoadedTask) -> set[str]:
+        limits = {"pool": 700, "audit": 800}
+        return {
+            problem.id
+            for split, limit in limits.items()
+            for problem in sort_by_hash(task.read(split))[:limit]
+        }
+
+    first = take_problems(load_task("gapft_rg_mixture"))
+    second = take_problems(load_task("gapft_rg_mixture_fresh", [ROOT / "docs/real-model"]))
+    assert len(first) == len(second) == 1500
+    assert first.isdisjoint(second)
 
 
 def test_word_problem_examples_pass() -> None:
