@@ -32,7 +32,8 @@ _Pair = tuple[list[Sample], list[Sample]]
 
 _CURVE_NOTE = (
     "Unbiased Pass@k over problems, with 95% intervals: Wilson where a problem counts 0 or 1, else "
-    "the bootstrap. maj@K: the most frequent answer of K samples, without a verifier."
+    "the bootstrap. Sampled Pass@1: Pass@k at k = 1, the share of samples that pass. maj@K: the "
+    "most frequent answer of K samples, without a verifier."
 )
 _STATES_NOTE = "p_S, the share of S, is the largest gain from correcting recovered problems."
 _DETECTABLE_NOTE = (
@@ -141,7 +142,7 @@ def _build_curve(first: SearchFindings) -> Table:
     columns = [
         Column("label", ""),
         Column("rate", "passes", "share"),
-        Column("gain", "− Pass@1 (points)", "points"),
+        Column("gain", "− sampled Pass@1 (points)", "points"),
     ]
     return Table("", columns, shown, _CURVE_NOTE)
 
@@ -175,7 +176,7 @@ def _build_views(view: str, findings: Mapping[str, SearchFindings]) -> Table:
         {"view": name, "greedy": i.greedy, "pass_at_k": i.pass_at[-1], "gap": i.gains[-1]}
         for name, i in findings.items()
     ]
-    note = f"Gap: Pass@{k} − Pass@1."
+    note = f"Gap: Pass@{k} − sampled Pass@1."
     return Table(f"{view}s", columns, rows, note)
 
 

@@ -50,12 +50,12 @@ class SearchFindings:
     Attributes:
         greedy: accuracy of the greedy decode.
         pass_at: Pass@k for k = 1, ..., K.
-        gains: Pass@k minus Pass@1 for the same k; the last is the gap.
+        gains: Pass@k minus the sampled Pass@1 for the same k; the last is the gap.
         verdicts: the verdicts.
         shares: shares of G, S and U; that of S is p_S, the largest gain from correcting S.
         endings: how responses ended.
         majority: maj@K; None if answers cannot be compared.
-        majority_gain: maj@K minus Pass@1; None without ``majority``.
+        majority_gain: maj@K minus the sampled Pass@1; None without ``majority``.
     """
 
     greedy: Estimate
@@ -71,7 +71,7 @@ class SearchFindings:
         """Yield table rows: the greedy decode (k = 0), Pass@k for every k, and maj@K."""
         yield {"label": "greedy", "k": 0, "rate": self.greedy}
         for k, (rate, gain) in enumerate(zip(self.pass_at, self.gains, strict=True), 1):
-            row = {"label": f"Pass@{k}", "k": k, "rate": rate}
+            row = {"label": f"Pass@{k}" if k > 1 else "sampled Pass@1", "k": k, "rate": rate}
             yield row if k == 1 else {**row, "gain": gain}
         if self.majority:
             k = self.verdicts.k

@@ -42,7 +42,8 @@ _DECOMPOSITION_NOTE = (
 _CURVE_NOTE = (
     "Unbiased Pass@k on the audit, with 95% intervals: Wilson's where a problem counts 0 or 1, "
     "else the bootstrap. It needs search and a verifier at inference: it is a reference, not a "
-    "deployed model. maj@K: the most frequent answer of K samples, without a verifier."
+    "deployed model. Sampled Pass@1: Pass@k at k = 1, the share of samples that pass. maj@K: the "
+    "most frequent answer of K samples, without a verifier."
 )
 _STATES_NOTE = (
     "Under the source model, with Wilson's 95% intervals. A problem missed by this search is not "
@@ -121,7 +122,7 @@ def build_reach(inputs: ReportInputs, findings: Findings) -> Section:
     columns = [
         Column("label", ""),
         Column("rate", "passes", "share"),
-        Column("gain", "− Pass@1 (points)", "points"),
+        Column("gain", "− sampled Pass@1 (points)", "points"),
     ]
     tables = [
         Table("", columns, shown, _CURVE_NOTE),
