@@ -15,8 +15,8 @@ from gapft_harness.analysis.estimate import Estimate
 
 #: How a value is shown: as it is, as a problem's id with a link to the page of every problem, as a
 #: count, in percent, as a difference in percentage points, as a number or a difference of numbers
-#: with four digits, or as a p value.
-Format = Literal["text", "problem", "count", "share", "points", "number", "change", "p"]
+#: with four digits, as a p value, or as a number that is written already, such as ``<1``.
+Format = Literal["text", "problem", "count", "share", "points", "number", "change", "p", "written"]
 Row = Mapping[str, Any]
 
 _MINUS = "\N{MINUS SIGN}"
@@ -163,7 +163,7 @@ def format_value(value: Any, format: Format) -> str:
             return f"{float(value):+.4g}".replace("-", _MINUS) if value else "0"
         case "p":
             return "<0.001" if value < 0.001 else f"{value:.3f}"
-        case "text" | "problem":
+        case "text" | "problem" | "written":
             return str(value)
 
 

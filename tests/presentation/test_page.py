@@ -32,10 +32,11 @@ def build_page() -> Page:
         Column("name", "model"),
         Column("gain", "gain (points)", "points"),
         Column("count", "problems", "count"),
+        Column("K_eq", "K_eq", "written"),
         Column("secret"),
     ]
     rows = [
-        {"name": HOSTILE, "gain": GAIN, "count": 1367, "secret": Fraction(1, 3)},
+        {"name": HOSTILE, "gain": GAIN, "count": 1367, "K_eq": "<1", "secret": Fraction(1, 3)},
         {"name": "b", "gain": None, "secret": 0.0},
     ]
     figure = Figure("gain", forest([(HOSTILE, GAIN)], "points"), f"alt {HOSTILE}", "A caption.")
@@ -50,7 +51,7 @@ def test_files_have_equal_unrounded_rows() -> None:
     results = json.loads(files["results.json"])
     assert results["models"][0] == {
         "name": HOSTILE, "gain": 0.023, "gain_low": 0.004, "gain_high": 0.044, "count": 1367,
-        "secret": 1 / 3,
+        "K_eq": "<1", "secret": 1 / 3,
     }  # fmt: skip
     assert results["models"][1]["gain_low"] is None, "all rows have the same keys"
     assert results["warnings"] == ["Cut."]
@@ -74,6 +75,7 @@ def test_all_outputs_show_the_same_cells() -> None:
         assert "secret" not in text
         assert "<U+202E>" in text.replace("\\", "")
         assert "\x1b[2J" not in text
+    assert "| :-- | --: | --: | --: |" in page.to_markdown(), "numbers are aligned right"
     assert "details" in tags
     assert not {"b", "script"} & tags
 
@@ -95,6 +97,7 @@ def test_terminal_keeps_numbers_on_one_line() -> None:
         (0.0001, "p", "<0.001"),
         (1367, "count", "1,367"),
         ("x", "text", "x"),
+        ("<1", "written", "<1"),
     ],
 )
 def test_formats_values(value: object, format: str, expected: str) -> None:

@@ -47,9 +47,9 @@ CONDITION_COLUMNS = (
     Column("label", "condition"),
     Column("pass_at_1", "Pass@1", "share"),
     Column("change", "change (points)", "points"),
-    Column("K_eq", "K_eq"),
+    Column("K_eq", "K_eq", "written"),
 )
-_PRINTED_COLUMN = Column("printed", "paper")
+_PRINTED_COLUMN = Column("printed", "paper", "written")
 _CONTRAST_COLUMNS = (
     Column("label", "contrast"),
     Column("delta", "difference (points)", "points"),

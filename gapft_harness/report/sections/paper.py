@@ -29,11 +29,11 @@ _COLUMNS = (
     Column("source", "source"),
     Column("paper"),
     Column("here"),
-    Column("printed", "paper"),
-    Column("measured", "this run"),
-    Column("difference", "difference"),
+    Column("printed", "paper", "written"),
+    Column("measured", "this run", "written"),
+    Column("difference", "difference", "written"),
     Column("standard_errors"),
-    Column("off", "off"),
+    Column("off", "off", "written"),
 )
 
 
