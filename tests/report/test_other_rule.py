@@ -88,6 +88,18 @@ def test_falls_back_to_stricter_rule(inputs):
     assert (source["run_rule"], source["other_rule"], source["only_run_rule"]) == (0.75, 0.25, 2)
 
 
+@pytest.mark.parametrize("shown", [True, False])
+def test_shows_openings_where_the_verifier_reads_them(inputs, shown):
+    read = judge_again(inputs)
+    read = replace(read, other_rule=replace(read.other_rule, reads_openings=shown))
+    page = build_page(read, compute_findings(read))
+    (table,) = (t for part in page.sections for t in part.tables if t.name == "other_rule")
+    titles = [column.title for column in table.titled]
+    assert ("invalid" in titles, "opens right" in titles) == (True, shown)
+    assert ("Opens right" in table.note) == shown
+    assert "invalid_opening_right" in page.list_results()["other_rule"][0]
+
+
 @pytest.mark.parametrize(
     ("verifier", "plugins"),
     [("program_tests", None), ("contains", None), ("option_letter", Plugins([]))],

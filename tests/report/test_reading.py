@@ -16,6 +16,7 @@ from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.report.reading.columns import MAX_GOLD_CHARS, format_gold
 from gapft_harness.report.reading.endings import read_endings
 from gapft_harness.report.reading.episodes import read_episodes
+from gapft_harness.report.sections.responses import build_verdicts
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import response_schema
 from tests.kit.records import record_files
@@ -59,6 +60,9 @@ def test_no_missing_answers_without_answer_reader(tmp_path: Path) -> None:
     (row,) = build_endings({"pool": pool}).values()
     assert (row["end_token"], row["limit"]) == (1, 1)
     assert (row["cut_unanswered"], row["unanswered"]) == (None, None)
+    section = build_verdicts(planted.build_inputs(endings=read_endings({"pool": pool})))
+    titles = [column.title for column in section.tables[-1].titled]
+    assert titles[-1] == "not generated", "columns without a value are not shown"
     row = read_endings({"pool": pool}, reads_answers=True)["pool"]
     assert (row["cut_unanswered"], row["unanswered"]) == (1, 2), "the verifier can read answers"
 

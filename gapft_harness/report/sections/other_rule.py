@@ -23,9 +23,12 @@ _NOTE = (
     "could not judge are left out here, and count as wrong in contrasts. Only by: responses that "
     "are right by one rule alone. Drift: "
     "the share of responses on which the rules disagree, minus that of the source; it depends "
-    "only on the forms of answers that the rules accept. Invalid: the run's rule reads no answer "
-    "in the response, so it counts as wrong. Opens right: invalid responses that begin with the "
-    "right letter, which are wrong only because of their form."
+    "only on the forms of answers that the rules accept."
+)
+_INVALID_NOTE = " Invalid: the run's rule reads no answer in the response, so it counts as wrong."
+_OPENING_NOTE = (
+    " Opens right: invalid responses that begin with the right letter, which are wrong only "
+    "because of their form."
 )
 _COLUMNS = (
     Column("label", "model"),
@@ -35,10 +38,8 @@ _COLUMNS = (
     Column("only_other_rule", "only by other", "count"),
     Column("drift", "drift (points)", "points"),
 )
-_ANSWER_COLUMNS = (
-    Column("invalid", "invalid", "count"),
-    Column("invalid_opening_right", "opens right", "count"),
-)
+_INVALID_COLUMN = Column("invalid", "invalid", "count")
+_OPENING_COLUMN = Column("invalid_opening_right", "opens right", "count")
 
 
 def build_other_rule(inputs: ReportInputs, findings: Findings, rule: OtherVerdicts) -> Section:
@@ -47,8 +48,15 @@ def build_other_rule(inputs: ReportInputs, findings: Findings, rule: OtherVerdic
     if not rows:
         reason = rule.reason or "of some model, no response was judged by both rules"
         return Section(_TITLE, [f"Not available: {reason}."])
-    columns = [*_COLUMNS, *(_ANSWER_COLUMNS if rule.answer_codes else ())]
-    tables = [Table("other_rule", add_hidden(columns, rows), rows, _NOTE)]
+    columns = list(_COLUMNS)
+    note = _NOTE
+    if rule.answer_codes:
+        columns.append(_INVALID_COLUMN)
+        note += _INVALID_NOTE
+    if rule.reads_openings:
+        columns.append(_OPENING_COLUMN)
+        note += _OPENING_NOTE
+    tables = [Table("other_rule", add_hidden(columns, rows), rows, note)]
     if findings.other_rule is not None:
         contrasts = [
             {

@@ -64,9 +64,11 @@ _VERDICTS_NOTE = (
 )
 _ENDINGS_NOTE = (
     "At an end token of the model (or an ending that its backend does not distinguish from one), "
-    "at a stop string of the task, or at the token limit. Cut, no answer: responses without an "
-    "answer that ended at a stop string or the limit. If these are many, change "
-    "generation_kwargs.until in the task, or search.max_gen_toks."
+    "at a stop string of the task, or at the token limit."
+)
+_UNANSWERED_NOTE = (
+    " Cut, no answer: responses without an answer that ended at a stop string or the limit. If "
+    "these are many, change generation_kwargs.until in the task, or search.max_gen_toks."
 )
 _ENDING_COLUMNS = (
     Column("of", "responses of"),
@@ -76,6 +78,8 @@ _ENDING_COLUMNS = (
     Column("limit_share", "at limit", "share"),
     Column("unknown", "not known", "count"),
     Column("not_generated", "not generated", "count"),
+)
+_UNANSWERED_COLUMNS = (
     Column("cut_unanswered", "cut, no answer", "count"),
     Column("unanswered", "no answer", "count"),
 )
@@ -235,8 +239,13 @@ def build_verdicts(inputs: ReportInputs) -> Section:
     tables = [Table("verdicts", columns, rows, _VERDICTS_NOTE, "Verdicts")]
     if inputs.endings:
         endings = [*inputs.endings.values()]
-        folded = "How responses ended"
-        tables.append(Table("endings", _ENDING_COLUMNS, endings, _ENDINGS_NOTE, folded))
+        columns = list(_ENDING_COLUMNS)
+        note = _ENDINGS_NOTE
+        if any(row["unanswered"] is not None for row in endings):
+            columns += _UNANSWERED_COLUMNS
+            note += _UNANSWERED_NOTE
+        columns = add_hidden(columns, endings)
+        tables.append(Table("endings", columns, endings, note, "How responses ended"))
     return Section("Verdicts and endings", tables=tables)
 
 
