@@ -19,11 +19,11 @@ from gapft_harness.outcomes.table import Outcomes
 _MODEL_NAMES = ("pretrained", "peft", "delta", "tokenizer", "model", "path")
 
 _NO_DIRECTION = (
-    "It is unknown whether higher is better (no direction in a results file of lm_eval beside the "
-    "logs); it is assumed: else add --lower-is-better."
+    "The logs do not record whether higher is better, so it is assumed; if lower is better, add "
+    "--lower-is-better."
 )
 _NO_VERSION = (
-    "Versions of the task are not compared: a log has no results file of lm_eval beside it."
+    "A log has no results file of lm_eval beside it, so the task's versions may differ unnoticed."
 )
 
 

@@ -43,13 +43,13 @@ _NOTE = (
     "Difference: after minus before, with its 95% interval: 2,000 bootstrap replicates of "
     "documents (or clusters) and training seeds; Newcombe's where they do not vary; none for one "
     "document. p: McNemar's exact test for one seed and numbers 0 and 1, else sign flips; "
-    "two-sided. p (Holm): adjusted for the table. Means are over seeds; changed documents are "
-    "summed over them. Intervals of fewer than 30 documents or clusters are likely too narrow."
+    "two-sided. Intervals of fewer than 30 documents or clusters are likely too narrow."
 )
+_SEEDS_NOTE = " Means are over seeds; changed documents are summed over them."
+_HOLM_NOTE = " p (Holm): adjusted for the table."
 _AS_ABOVE = "Columns as above."
 _PAIRS_NOTE = (
-    "Model minus other (–: the model before), as above; documents changed by their mean over "
-    "seeds. p (Holm): adjusted for all pairs."
+    "Model minus other (–: the model before), as above; documents changed by their mean over seeds."
 )
 _GROUPS_NOTE = "Means of tasks as lm_eval reports them: weighted by documents, or equally."
 _CUT_NOTE = "Share of responses that were cut at the token limit: a gain may come from fewer."
@@ -60,9 +60,9 @@ _STATES_NOTE = (
     "than 30 documents are unstable. K_eq: the largest number of samples of the model before, "
     "selected by a verifier, that one answer after is worth."
 )
-_TASKS_NOTE = (
-    "The first metric and filter in the log before, unless --metric and --filter choose. log: the "
-    "negative log-likelihoods of the rows, whose mean is the logarithm of the perplexity."
+_TASKS_NOTE = "The first metric and filter in the log before, unless --metric and --filter choose."
+_LOG_NOTE = (
+    " log: the negative log-likelihoods of the rows, whose mean is the logarithm of the perplexity."
 )
 _CHANGED = f"The first of each model; --show N shows more, and --out writes all ({EXPLORER})."
 
@@ -128,7 +128,9 @@ def _describe_logs(comparison: Comparison) -> str:
 
 def _build_tables(comparison: Comparison) -> Iterator[Table]:
     models = [((name,), pair) for name, pair in comparison.models.items()]
-    yield _build_contrasts(comparison, "models", ("model",), models, _NOTE)
+    several_seeds = any(len(names) > 1 for names in comparison.seeds.values())
+    full_note = _NOTE + _SEEDS_NOTE if several_seeds else _NOTE
+    yield _build_contrasts(comparison, "models", ("model",), models, full_note)
     runs = {"before": [(comparison.before, comparison.joined.before)], **comparison.after}
     cuts = {name: _measure_cut(own) for name, own in runs.items()}
     cut_rows = [{"model": name, "cut": cut} for name, cut in cuts.items() if cut is not None]
@@ -150,7 +152,7 @@ def _build_tables(comparison: Comparison) -> Iterator[Table]:
         for group, by_model in comparison.by_group.items()
         for name, pair in by_model.items()
     ]
-    note = _AS_ABOVE if models else _NOTE
+    note = _AS_ABOVE if models else full_note
     yield _build_contrasts(comparison, "groups", ("group", "model"), groups, note)
     yield _build_states(comparison)
     yield _build_tasks(comparison)
@@ -171,11 +173,12 @@ def _build_contrasts(
         name: of the table.
         heads: the keys of the columns that name a row.
         contrasts: the names of each row, and its contrast.
-        note: of the table.
+        note: of the table; that on adjusted p values is added.
     """
     pairs = [pair for _, pair in contrasts]
     rose, fell = name_changes(comparison)
     level, change, unit = _choose_formats(comparison, pairs)
+    is_adjusted = any(pair.p_holm is not None for pair in pairs)
     columns = [
         *(Column(key, key) for key in heads),
         Column("documents", "documents" if len({p.items for p in pairs}) > 1 else None, "count"),
@@ -186,7 +189,7 @@ def _build_contrasts(
         Column("difference", f"difference{unit}", change),
         Column("test"),
         Column("p", "p", "p"),
-        Column("p_holm", "p (Holm)" if any(p.p_holm is not None for p in pairs) else None, "p"),
+        Column("p_holm", "p (Holm)" if is_adjusted else None, "p"),
         Column(rose, rose, "count"),
         Column(fell, fell, "count"),
     ]
@@ -207,7 +210,7 @@ def _build_contrasts(
         }
         for names, pair in contrasts
     ]
-    return Table(name, columns, rows, note)
+    return Table(name, columns, rows, note + _HOLM_NOTE if is_adjusted else note)
 
 
 def _choose_formats(comparison: Comparison, pairs: Iterable[Paired]) -> tuple[Format, Format, str]:
@@ -274,7 +277,7 @@ def _build_states(comparison: Comparison) -> Table:
         Column("kappa_S", "κ_S", "share"),
         Column("kappa_U", "κ_U", "share"),
         Column("rho_G", "ρ_G", "share"),
-        Column("K_eq", "K_eq"),
+        Column("K_eq", "K_eq", "written"),
     ]
     return Table("states", columns, rows, _STATES_NOTE)
 
@@ -317,7 +320,8 @@ def _build_tasks(comparison: Comparison) -> Table:
         }
         for task, metric in comparison.metrics.items()
     ]
-    return Table("tasks", columns, rows, _TASKS_NOTE)
+    has_logs = any(metric.negative_log for metric in comparison.metrics.values())
+    return Table("tasks", columns, rows, _TASKS_NOTE + _LOG_NOTE if has_logs else _TASKS_NOTE)
 
 
 def _build_facts(comparison: Comparison, checks: Sequence[GateCheck]) -> Table:

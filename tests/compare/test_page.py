@@ -81,6 +81,8 @@ def test_all_forms_have_the_same_numbers(tmp_path: Path) -> None:
     for text in (terminal.stdout, markdown.stdout, page):
         for part in ("100.0%", "88.9%", "−11.1 [−33.3, 0.0]", "1.000", "fewer than 30"):
             assert part in text, part
+        for absent in ("Holm", "over seeds", "log-likelihoods"):
+            assert absent not in text, "notes are about columns that are shown"
     assert (tmp_path / "out/figures/differences.svg").exists()
 
 
