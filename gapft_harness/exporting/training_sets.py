@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,9 @@ from gapft_harness.run_directory.tables import read_examples, read_judged, read_
 
 #: Where the token ids are that an arm is trained on.
 _EXACT_IDS = "read the token ids with gapft_harness.open_run(RUN).selections"
+#: Causes of other token ids.
+_OTHER_TOKENS = "the tokenizer splits the same text differently than the model sampled it"
+_OTHER_TEXT = "the chat template renders another text, such as other white space or end tokens"
 
 
 def write_training_sets(
@@ -70,7 +74,7 @@ class TemplateCheck:
         self._tokenizer = tokenizer
         self._arguments = arguments
         self._count = 0
-        self._other_count = 0
+        self._causes = Counter[str]()
 
     @classmethod
     def load(cls, run: RunDirectory, report_line: Callable[[str], None]) -> TemplateCheck | None:
@@ -102,16 +106,19 @@ class TemplateCheck:
             return "the chat template renders its conversation differently than its prompt"
         self._count += 1
         again = self._tokenizer(text, add_special_tokens=False)["input_ids"]
-        self._other_count += again[: len(ids)] != [*ids]
+        if again[: len(ids)] != [*ids]:
+            is_same = self._tokenizer.decode(again).startswith(self._tokenizer.decode([*ids]))
+            self._causes[_OTHER_TOKENS if is_same else _OTHER_TEXT] += 1
         return ""
 
     def report_other_ids(self, report_line: Callable[[str], None]) -> None:
         """Report how many conversations have other token ids when they are tokenized again."""
-        if self._other_count:
+        if self._causes:
+            causes = " and ".join(f"{count:,} because {why}" for why, count in self._causes.items())
             report_line(
-                f"{self._other_count:,} of {self._count:,} conversations have other token ids than "
-                "those of the training sets if their texts are tokenized again; "
-                f"{_EXACT_IDS}"
+                f"{self._causes.total():,} of {self._count:,} conversations have other token ids "
+                "than those of the training sets if their texts are tokenized again: "
+                f"{causes}; to train on exactly the sampled tokens, {_EXACT_IDS}"
             )
 
 

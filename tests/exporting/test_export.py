@@ -162,6 +162,11 @@ def test_conversations_with_other_token_ids_are_counted(run: RunDirectory, tmp_p
     assert check.find_fault(turns, "a, b", [*ids[:-1], 3]) == ""
     check.report_other_ids(lines.append)
     assert lines[1].startswith("1 of 2 conversations")
+    assert "1 because the chat template" in lines[1]
+    spelled = [*ids[:4], *tokenizer.convert_tokens_to_ids(["<", "s", ">"]), *ids[5:]]
+    assert check.find_fault(turns, "a, b", spelled) == ""
+    check.report_other_ids(lines.append)
+    assert "1 because the tokenizer splits the same text differently" in lines[2]
 
 
 def test_rejects_tasks_with_answer_prefix(run: RunDirectory, tmp_path: Path) -> None:
