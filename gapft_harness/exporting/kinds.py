@@ -42,7 +42,7 @@ def export(
     if to not in KINDS:
         raise unknown_value_error("--to", to, "format", KINDS)
     if arm and to != "merged":
-        raise UserError(f"--to {to}: remove --arm; it applies only to merged")
+        raise UserError(f"--arm {arm}: works only with --to merged; remove it for {to}")
     require_folder(out)
     if out.exists() and any(out.iterdir()):
         raise UserError(f"--out {out}: the folder is not empty; use another folder")

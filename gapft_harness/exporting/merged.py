@@ -36,7 +36,8 @@ def write_merged_model(run: RunDirectory, out: Path, name: str) -> list[Path]:
 
     arms = {arm.name: arm for arm in run.find_trained_arms()}
     if name not in arms:
-        raise UserError(f"--arm {name}: {did_you_mean(name, arms)}")
+        fault = f"--arm {name}:" if name else "--to merged: add --arm NAME;"
+        raise UserError(f"{fault} {did_you_mean(name, arms)}")
     adapter = Adapter(arms[name], str(run.file(layout.adapter_path(arms[name]))))
     arguments = resolve_model_args(run.recipe)
     with write_folder(out) as partial:

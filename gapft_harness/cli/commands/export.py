@@ -23,7 +23,9 @@ def command(
         ),
     ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="A new folder.", parser=parse_folder)],
-    arm: Annotated[str, typer.Option(metavar="ARM", help="For merged, e.g. gapft-seed13.")] = "",
+    arm: Annotated[
+        str, typer.Option(metavar="ARM", help="Only with --to merged: the arm, e.g. gapft-seed13.")
+    ] = "",
 ) -> None:
     """Write a run's training sets, responses or models in formats of other programs."""
     from gapft_harness.exporting.kinds import export
