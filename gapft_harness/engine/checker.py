@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ class Checker:
     Attributes:
         run: the run.
         checks: the checks of steps that are not cheap, by their function.
+        plugins: names of the plugins' files and packages whose code is hashed in keys.
         differences: a sentence for each difference.
         missing: the names of outputs that do not exist yet.
         checked: the names of outputs that were compared.
@@ -48,6 +49,7 @@ class Checker:
 
     run: Run
     checks: Mapping[Callable[..., object], Check] = field(default_factory=dict)
+    plugins: Sequence[str] = ()
     differences: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     checked: list[str] = field(default_factory=list)
@@ -95,7 +97,8 @@ class Checker:
         recorded_machine = record.made_from.get("machine")
         expected = replace(step, machine=recorded_machine or {}).made_from
         expected = take_unavailable(record.made_from, expected)
-        relation = "but recipe, inputs and plugins (with the Python files beside them) give"
+        names = f" ({', '.join(self.plugins)})" if self.plugins else ""
+        relation = f"but recipe, inputs and plugins{names} give"
         place = f"{RECORDS}, {step.name}"
         yield from describe_values(place, record.made_from, expected, relation)
         function = str(record.made_from.get("function"))

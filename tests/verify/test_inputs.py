@@ -69,7 +69,7 @@ TASK, POOL = "tasks/letters.yaml", "tasks/pool.jsonl"
 EDITS = [
     (TASK, replace_text("verifier: contains", "verifier: boxed_math"), "verifier.*boxed_math"),
     (POOL, replace_text('"answer": "a"', '"answer": "e"'), r"pool: settings\.problems\.sha256"),
-    ("plugin.py", replace_text("g in r", "g not in r"), r"pool: code\.verifier"),
+    ("plugin.py", replace_text("g in r", "g not in r"), r"pool: code\.verifier .*plugin\.py and"),
     ("model/config.json", replace_text('"silu"', '"relu"'), r"pool: .*model\.files\.config\.json"),
 ]
 

@@ -68,7 +68,11 @@ def check_steps(
         train: partial(check_adapter, run, plugins),
         search_split: partial(check_search, run, judge),
     }
-    checker = Checker(run, checks)
+    hashed = {
+        f"{origin['from']} and the Python files beside it" if "sha256" in origin else origin["from"]
+        for origin in plugins.describe_origins().values()
+    }
+    checker = Checker(run, checks, sorted(hashed))
     arms = [arm for arm in list_arms(run.recipe) if run.has(layout.selection_path(arm))]
     view = View(run, plugins, arms, plugin_files)
 
