@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.weights import weights_hash
@@ -42,38 +40,14 @@ def task(tmp_path: Path) -> LettersTask:
     return write_letters_task(tmp_path, pool=3, audit=3)
 
 
-def classify_by_definition(of_problem: list[int]) -> str:
-    """Classify by the definition (Equations 3 to 6)."""
-    return "G" if of_problem[0] == 1 else "S" if 1 in of_problem[1:] else "U"
-
-
-@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.data())
-def test_states_follow_from_verdicts_in_any_order(
-    tmp_path_factory: pytest.TempPathFactory, model: Path, data: st.DataObject
-) -> None:
-    task = write_letters_task(tmp_path_factory.mktemp("letters"), pool=5, audit=1)
-    k = data.draw(st.integers(1, 4))
-    table = data.draw(
-        st.lists(
-            st.lists(st.integers(0, 1), min_size=k + 1, max_size=k + 1),
-            min_size=5,
-            max_size=5,
-        )
-    )
-    lines = build_lines(table)
-    random.Random(data.draw(st.integers())).shuffle(lines)
-    run = search_logs(task, model, "run", [write_lines(task.folder / "r.jsonl", lines)], k=k)
-    assert get_states(run) == {
-        f"pool{row}": classify_by_definition(problem_verdicts)
-        for row, problem_verdicts in enumerate(table)
-    }
-
-
 def test_records_responses_of_logs(task: LettersTask, model: Path) -> None:
-    """Texts, ids and verdicts come from the file; verify judges again and counts differences."""
+    """Texts, ids and verdicts come from the file, whose lines may have any order.
+
+    Verification judges again and counts differences.
+    """
     lines = build_lines(VERDICTS)
     lines[0]["finish_reason"] = "length"
+    random.Random(0).shuffle(lines)
     file = write_lines(task.folder / "r.jsonl", lines)
     run = search_logs(task, model, "run", [file])
     assert read_searches(run)["pool"]["finish_reasons"] == {"length": 1, "unknown": 8}
