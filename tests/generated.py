@@ -1,4 +1,4 @@
-"""Generate and judge responses with a store, as search and audit do, without a run."""
+"""Generate responses with a store, as search and audit do, without a run."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from gapft_harness.hooks.judge import Judge
 from gapft_harness.hooks.protocols import ReportProgress, report_nothing
 from gapft_harness.stages.generation.chunks import Chunk, DecodePhase, divide_into_chunks
 from gapft_harness.stages.generation.generating import ChunkGenerator, generate_chunks
-from gapft_harness.stages.generation.judging import ChunkJudge
 from gapft_harness.stages.generation.lines import Responses
-from gapft_harness.stages.generation.table import write_responses
 from tests.kit.scripted import PrefixVerifier
 
 STREAMS = SampleStreams(0, "search", "pool")
@@ -76,34 +74,3 @@ def generate_missing(
         for part in placed.find_parts(store).values():
             responses.add(part)
     return responses
-
-
-def judge_and_write(
-    path: Path,
-    responses: Responses,
-    problems: Sequence[Problem],
-    judge: Judge,
-    attempts: int = 1,
-    executions: int = 1,
-) -> dict[str, Any]:
-    """Judge responses without a store, and write them as a table; return its facts."""
-    entries = list(responses.read([problem.id for problem in problems]))
-    judged = ChunkJudge(judge, attempts, executions).judge_entries(entries, problems)
-    indices = {response.index for entry in entries for response in entry.responses}
-    for decided in (True, False):
-        responses.add_lines(judged.build_lines(indices, decided=decided))
-    return write_responses(path, responses, problems, extra={}, executions=executions)
-
-
-def read_contents(folder: Path) -> dict[str, bytes]:
-    """Return the content of every file in a folder, by relative path."""
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
-
-
-def read_parts(folder: Path) -> dict[str, bytes]:
-    """Return the content of the parts in a store's folder."""
-    return {name: data for name, data in read_contents(folder).items() if name.endswith(".jsonl")}

@@ -31,19 +31,11 @@ from gapft_harness.hooks.protocols import (
     beyond_context,
 )
 from gapft_harness.plugins.verifiers.program_tests import ProgramTests
-from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.sandbox import probe_tiers
-from gapft_harness.stages.generation.chunks import (
-    DecodePhase,
-    build_single_phase,
-)
-from gapft_harness.stages.generation.episodes import require_feedback
+from gapft_harness.stages.generation.chunks import DecodePhase, build_single_phase
 from gapft_harness.stages.generation.lines import Responses
-from tests.generated import (
-    generate_missing,
-    judge_and_write,
-    read_parts,
-)
+from tests.generated import generate_missing
+from tests.kit.kills import read_files
 
 ONE = Decoding(do_sample=False, max_gen_toks=4)
 MANY = Decoding(do_sample=True, max_gen_toks=4, temperature=0.7)
@@ -123,6 +115,11 @@ def generate_episodes(
 
 def build_problems(count: int) -> list[Problem]:
     return [Problem(f"p{i}", f"ask {i} ", "good") for i in range(count)]
+
+
+def read_parts(folder: Path) -> dict[str, bytes]:
+    """Return the content of the parts in a store's folder."""
+    return {name: data for name, data in read_files(folder).items() if name.endswith(".jsonl")}
 
 
 def index_responses(
@@ -212,19 +209,6 @@ def test_rejects_sampler_that_ignores_feedback(tmp_path: Path) -> None:
     assert not read_parts(tmp_path), "no response is stored"
 
 
-class NoFeedback:
-    """A verifier without feedback."""
-
-    def verify(self, responses: Sequence[str], golds: Sequence[Any]) -> list[Verdict]:
-        return [Verdict("fail") for _ in responses]
-
-
-def test_episodes_need_verifier_with_feedback() -> None:
-    with pytest.raises(UserError, match="episodes of 3 attempts need a verifier with feed"):
-        require_feedback(Judge(NoFeedback()), 3, "mute")
-    require_feedback(Judge(NoFeedback()), 1, "mute")
-
-
 # The real verifier
 
 
@@ -280,7 +264,6 @@ def test_feedback_hides_hidden_tests(program_verifier: ProgramTests, tmp_path: P
     }
     sampler = ScriptedSampler(script)
     responses = generate_episodes(tmp_path / "store", problems, sampler, program_verifier)
-    judge_and_write(tmp_path / "r", responses, problems, Judge(program_verifier), 3)
     later = [request for request in sampler.requested if request.attempts]
     assert len(later) == len(WRONG) * 4 * 2
     for request in later:
@@ -289,8 +272,10 @@ def test_feedback_hides_hidden_tests(program_verifier: ProgramTests, tmp_path: P
         assert SECRET_OUT not in request.text
         assert len(feedback) < 2000
         assert feedback.endswith("in one fenced Python block.")
-    reasons = [j.verdict.reason for _, judged in read_judged(tmp_path / "r") for j in judged]
-    assert not [reason for reason in reasons if SECRET_IN in reason or SECRET_OUT in reason]
+    texts = [response.text for response in index_responses(responses, problems).values()]
+    for verdict in program_verifier.verify(texts, [DOUBLE] * len(texts)):
+        assert SECRET_IN not in verdict.reason
+        assert SECRET_OUT not in verdict.reason
 
 
 def test_hidden_tests_do_not_affect_episodes(
@@ -310,12 +295,13 @@ def test_hidden_tests_do_not_affect_episodes(
         )
         problems = [Problem("p0", "Double it. ", {**DOUBLE, "tests": tests})]
         sampler = ScriptedSampler(script)
-        responses = generate_episodes(tmp_path / "store", problems, sampler, program_verifier)
-        judge_and_write(tmp_path / "r", responses, problems, Judge(program_verifier), 3)
+        generated = generate_episodes(tmp_path / "store", problems, sampler, program_verifier)
         seen.append(sampler.requested)
-        judged = next(read_judged(tmp_path / "r"))[1]
-        verdicts.append([j.verdict.passed for j in judged])
-        assert [len(j.response.attempts) for j in judged] == [0, 1, 2, 0]
+        responses = [*index_responses(generated, problems).values()]
+        golds = [problems[0].gold] * len(responses)
+        judged = Judge(program_verifier).judge_responses(responses, golds)
+        verdicts.append([verdict.passed for verdict, _ in judged])
+        assert [len(response.attempts) for response in responses] == [0, 1, 2, 0]
     assert seen[0] == seen[1] == seen[2] != [], "other golds: no verdict was reused"
     assert verdicts == [[False, False, True, True], [False] * 4, [True] * 4]
 

@@ -510,6 +510,9 @@ MISTAKES = {
         "'frist_explicit'",
         "'first_explicit'",
     ),
+    "option: attempts without feedback": in_data(
+        "--set episode.attempts=3", "'boxed_math'", "episode.attempts"
+    ),
     "option: unknown parameter of a verifier": in_data(
         "--set 'verifier={name: option_letter, params: {rulle: x}}'", "'option_letter'", "'rulle'"
     ),
