@@ -208,35 +208,27 @@ def list_decodings(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return distinct
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        {"start_tokens": 2},
-        {"chat_template": True},
-        {"chat_template": True, "system_instruction": "Brief."},
-    ],
-)
-def test_model_keys_reach_the_sampler(task: LettersTask, model: dict[str, Any]) -> None:
-    task.run("r", model={**model, "args": {"dtype": "float32"}})
-    settings = task.log("r")[0]["settings"]
-    assert settings["backend"] == "recording"
-    assert settings["model_args"]["dtype"] == "float32"
-    assert settings["chat_template"] is model.get("chat_template", False)
-    assert settings["system_instruction"] == model.get("system_instruction")
-    assert settings["start_tokens"] == model.get("start_tokens")
+def test_model_keys_reach_the_sampler(task: LettersTask) -> None:
+    keys = {"start_tokens": 2, "chat_template": True, "system_instruction": "Brief."}
+    for name, model in (("plain", {}), ("changed", keys)):
+        task.run(name, model={**model, "args": {"dtype": "float32"}})
+        settings = task.log(name)[0]["settings"]
+        assert settings["backend"] == "recording"
+        assert settings["model_args"]["dtype"] == "float32"
+        expected = {**dict.fromkeys(keys), "chat_template": False, **model}
+        assert {key: settings[key] for key in keys} == expected
 
 
-@pytest.mark.parametrize(
-    ("key", "value"), [("temperature", 0.35), ("top_p", 0.6), ("top_k", 7), ("max_gen_toks", 5)]
-)
-def test_search_keys_reach_the_decoding_of_samples(task: LettersTask, key: str, value: Any) -> None:
+def test_search_keys_reach_the_decoding_of_samples(task: LettersTask) -> None:
     defaults = {"temperature": 0.7, "top_p": 0.95, "top_k": 0, "max_gen_toks": 12}
-    task.run("r", search={**K, key: value})
-    greedy, samples = list_decodings(task.log("r"))
-    assert (greedy["do_sample"], samples["do_sample"]) == (False, True)
-    assert {name: samples[name] for name in defaults} == {**defaults, key: value}
-    length = value if key == "max_gen_toks" else 12
-    assert greedy["max_gen_toks"] == length, "deployment and search share the length"
+    changed = {"temperature": 0.35, "top_p": 0.6, "top_k": 7, "max_gen_toks": 5}
+    for name, keys in (("defaults", {}), ("changed", changed)):
+        task.run(name, search={**K, **keys})
+        greedy, samples = list_decodings(task.log(name))
+        assert (greedy["do_sample"], samples["do_sample"]) == (False, True)
+        expected = {**defaults, **keys}
+        assert {key: samples[key] for key in defaults} == expected
+        assert greedy["max_gen_toks"] == expected["max_gen_toks"], "both share the length"
 
 
 @pytest.mark.parametrize(("keep", "index"), [(None, 1), ("first", 0), ("last", 3)])
