@@ -18,6 +18,7 @@ from gapft_harness.compare.options import Rule
 from gapft_harness.core.errors import UserError
 from tests.compare.command import run_compare
 from tests.compare.logs import compare_logs, join_notes, row, write_log
+from tests.kit.plugins import write_plugin
 
 ROOT = Path(__file__).parents[2]
 STRICT = Rule("option_letter", {"rule": "whole_response"})
@@ -97,19 +98,12 @@ def test_judging_laws_hold(
 
 
 def test_counts_responses_that_could_not_be_judged(tmp_path: Path) -> None:
-    plugin = tmp_path / "late.py"
-    plugin.write_text(
-        "from gapft_harness.api import Verdict, hookimpl\n\n"
-        "class Late:\n"
-        "    def verify(self, responses, golds):\n"
-        "        return [Verdict(text) for text in responses]\n\n"
-        "@hookimpl\n"
-        "def register_verifiers(register):\n"
-        "    register('late', Late)\n"
-    )
+    source = "class Late:\n    def verify(self, responses, golds):\n"
+    source += "        return [Verdict(text) for text in responses]\n"
+    plugin = write_plugin(tmp_path / "late.py", source, verifiers=["'late', Late"])
     rows = build_rows([["pass"], ["timeout"], ["error"], ["fail"]])
     log = write_log(tmp_path / "log", rows=rows)
-    judged = judge(log, Rule("late"), plugin_files=[str(plugin)])
+    judged = judge(log, Rule("late"), plugin_files=[plugin])
     assert [now for _, now in read_values(judged)] == [1, 0, 0, 0]
     assert "2 of 4 responses could not be judged by late" in join_notes(judged)
     assert "could not be judged" not in join_notes(judge(log, STRICT))
