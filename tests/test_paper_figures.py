@@ -24,8 +24,9 @@ from gapft_harness.report.reading.published import (
 from gapft_harness.run_directory import layout
 from gapft_harness.study.recipe import read_study
 from tests.analysis.paper_tables import AMORTIZATION, SCOPE
-from tests.kit.command import succeed
+from tests.kit.command import call
 from tests.kit.letters import CONTAINS, write_letters
+from tests.kit.recording_run import IN_PROCESS_PLUGIN
 
 #: The greedy decode and four samples of six problems: a and b are solved; c is recovered by the
 #: first sample, d and e by the third, f by none. The second and fourth samples of a pass.
@@ -255,23 +256,25 @@ def test_recipes_print_no_impossible_figures() -> None:
 
 RECIPE = (
     "name: r\ndata: {task: letters}\nmodel: {backend: dummy, args: {pretrained: none}}\n"
+    "executor: {name: here}\n"
     "paper: {Table 1: {pool.recovered@8: 3, gapft.pass_at_1: 62.5}, Table 12: {audit.greedy: 95}}\n"
 )
 
 
-def test_search_and_report_compare_figures(tmp_path: Path) -> None:
+def test_search_and_report_compare_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The dummy sampler recovers 0 of 6 (paper: 3) and solves 2 of 9 (paper: 95%)."""
     write_letters(tmp_path, {"pool": 6, "audit": 9})
     (tmp_path / "contains.py").write_text(CONTAINS)
+    (tmp_path / "here.py").write_text(IN_PROCESS_PLUGIN)
     (tmp_path / "recipe.yaml").write_text(RECIPE)
-    command = ("run", "recipe.yaml", "--include-path", "tasks", "--plugin", "contains.py")
-    in_run = (*command, "--run-dir", "run")
-    search = succeed(*in_run, "--only", "search", cwd=tmp_path)
-    text = " ".join((search.stdout + search.stderr).split())
+    monkeypatch.chdir(tmp_path)
+    plugins = ("--plugin", "contains.py", "--plugin", "here.py")
+    done = call("run", "recipe.yaml", "--include-path", "tasks", *plugins, "--run-dir", "run")
+    assert done.returncode == 0, done.stderr
+    text = " ".join((done.stdout + done.stderr).split())
     pool = "pool: recovered, K = 8: 0 in this run, 3 in the paper (Table 1); OFF by 2.4"
     assert pool in text
     assert "22.2% in this run, 95.0% in the paper (Table 12); OFF by 6.9" in text
-    succeed(*in_run, cwd=tmp_path)
     content = json.loads((tmp_path / "run/report/results.json").read_text())
     _, greedy = content["paper"]
     assert (greedy["here"], greedy["paper"]) == (pytest.approx(200 / 9), 95.0)
