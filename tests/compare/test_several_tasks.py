@@ -12,13 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lm_eval import simple_evaluate
 from lm_eval.loggers import EvaluationTracker
-from lm_eval.tasks import TaskManager
 
 from gapft_harness.compare.gate import check_policy
 from gapft_harness.compare.policy import build_margin_rule
-from tests.canned_model import CannedModel
+from tests.canned_model import CannedModel, evaluate
 from tests.compare.command import read_refusal, run_compare
 from tests.compare.logs import compare_logs, read_results, row, write_log
 
@@ -74,16 +72,13 @@ def lm_eval_logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "aggregate_metric_list: [{metric: exact_match, filter_list: strict, "
             f"weight_by_size: {str(weighted).lower()}}}]\n"
         )
-    manager = TaskManager(include_path=[str(folder)], include_defaults=False)
     for side, wrong in (
         ("before", {*range(0, 40, 2)}),
         ("after", {*range(4), *range(20, 26)}),
     ):
         tracker = EvaluationTracker(output_path=str(folder / side))
-        done = simple_evaluate(
-            model=Answers(wrong), tasks=["by_size", "chosen"], log_samples=True,
-            task_manager=manager, evaluation_tracker=tracker, bootstrap_iters=0,
-        )  # fmt: skip
+        options = {"log_samples": True, "evaluation_tracker": tracker}
+        done = evaluate(Answers(wrong), ["by_size", "chosen"], folder, **options)
         samples = done.pop("samples")
         tracker.save_results_aggregated(results=done, samples=samples)
         for task, rows in samples.items():

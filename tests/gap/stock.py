@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from gapft_harness.cli.main import app
-from tests.kit.plugins import build_plugin
+from tests.canned_model import CannedModel, evaluate
+from tests.kit.plugins import ANSWERING, build_plugin
 
 _TASKS = Path(lm_eval.__file__).parent / "tasks"
 POLICY = Path(__file__).parents[2] / "gapft_harness" / "demo" / "policy"
@@ -31,31 +33,20 @@ import pathlib
 from tests.kit.recording_run import InProcessExecutor
 
 
-class Canned:
-    def __init__(self, settings, adapter):
-        self._path = pathlib.Path(settings.model_args["said"])
-        self._said = json.loads(self._path.read_text())
-
+class Canned(Answering):
     def generate(self, requests, decoding, report):
-        with self._path.with_suffix(".asked").open("a") as file:
+        with pathlib.Path(self._args["said"]).with_suffix(".asked").open("a") as file:
             file.writelines(f"{decoding.do_sample} {decoding.temperature}\\n" for _ in requests)
-        return [self._answer(request) for request in requests]
+        return super().generate(requests, decoding, report)
 
-    def _answer(self, request):
-        mark = max(self._said, key=request.prompt.rfind)
-        texts = [self._said[mark][1 + index] for index in request.indices]
-        return Generated((1, 2), tuple(Generation(text, (3,), "stop") for text in texts))
-
-    def describe(self):
-        return {"model": "canned"}
-
-    def close(self):
-        pass
+    def _write(self, request, index):
+        said = json.loads(pathlib.Path(self._args["said"]).read_text())
+        return said[max(said, key=request.prompt.rfind)][1 + index]
 """
 
 #: Answers with the file's texts for the last mark of a prompt; runs jobs in this process.
 PLUGIN = build_plugin(
-    _SOURCE,
+    ANSWERING + _SOURCE,
     samplers=['"canned", Canned'],
     executors=['"here", lambda settings, files: InProcessExecutor()'],
 )
@@ -238,21 +229,13 @@ def run_gap(folder: Path, task: str, *options: str, out: str = "") -> Result:
 
 def evaluate_texts(folder: Path, task: str, index: int) -> list[dict[str, Any]]:
     """Evaluate one text of each document with lm_eval; return the logged rows."""
-    from lm_eval import simple_evaluate
-    from lm_eval.tasks import TaskManager
-
-    from tests.canned_model import CannedModel
-
     texts = json.loads((folder / f"{task}.json").read_text())
     model = CannedModel(lambda prompt: texts[max(texts, key=prompt.rfind)][index])
-    manager = TaskManager(include_defaults=False, include_path=str(folder / "tasks"))
-    done = simple_evaluate(
-        model=model, tasks=[task], task_manager=manager, log_samples=True, bootstrap_iters=0
-    )
-    (rows,) = done["samples"].values()
+    (rows,) = evaluate(model, [task], folder / "tasks", log_samples=True)["samples"].values()
     return list(rows)
 
 
+@cache
 def evaluate_each_response(folder: Path, task: str) -> dict[tuple[str, int], list[dict[str, Any]]]:
     """Evaluate all texts with the stock lm-eval: rows by (filter, doc_id), greedy first.
 

@@ -6,12 +6,10 @@ import json
 import re
 from pathlib import Path
 
-from typer.testing import CliRunner
-
-from gapft_harness.cli.main import app
 from gapft_harness.lm_eval_bridge.task_file.code_files import tasks_path
+from tests.canned_model import evaluate
 from tests.gap.stock import CHOICE, run_gap, write_stock
-from tests.kit.command import ROOT, succeed
+from tests.kit.command import ROOT, call, succeed
 from tests.kit.planted_run import read_json
 from tests.kit.report_tables import find_row
 
@@ -31,21 +29,11 @@ def test_measures_the_pages_copy_of_a_multiple_choice_task(tmp_path: Path) -> No
 
 def test_limit_selects_same_documents_as_lm_eval(tmp_path: Path) -> None:
     """lm_eval's dummy model needs no ``pretrained``."""
-    from lm_eval import simple_evaluate
-    from lm_eval.tasks import TaskManager
-
-    done = CliRunner().invoke(
-        app,
-        [
-            "gap", "--tasks", "gapft_demo", "--model", "dummy", "--limit", "7", "--k", "2",
-            "--out", str(tmp_path / "gap"),
-        ],
-    )  # fmt: skip
-    assert done.exit_code == 0, (done.output, done.exception)
-    manager = TaskManager(include_path=[str(tasks_path())], include_defaults=False)
-    expected = simple_evaluate(
-        model="dummy", tasks=["gapft_demo"], limit=7, task_manager=manager, bootstrap_iters=0
-    )["samples"]["gapft_demo"]
+    dummy = ("--tasks", "gapft_demo", "--model", "dummy")
+    done = call("gap", *dummy, "--limit", 7, "--k", 2, "--out", tmp_path / "gap")
+    assert done.returncode == 0, done.stderr
+    results = evaluate("dummy", ["gapft_demo"], tasks_path(), limit=7)
+    expected = results["samples"]["gapft_demo"]
     (log,) = (tmp_path / "gap" / "gap" / "greedy").glob("samples_*.jsonl")
     rows = [json.loads(line) for line in log.read_text().splitlines()]
     assert sorted(row["doc_id"] for row in rows) == [row["doc_id"] for row in expected]
@@ -73,14 +61,9 @@ def test_measures_demo_policy(tmp_path: Path) -> None:
         assert f"{100 * greedy:.1f}%" in text
         assert "Pass@4" in text
     assert (folder / "figures/pass_at_k.svg").exists()
-    compared = CliRunner().invoke(
-        app,
-        [
-            "compare", *[str(folder / "greedy")] * 2,
-            "--source-samples", str(folder / "samples"), "--out", str(tmp_path / "compared"),
-        ],
-    )  # fmt: skip
-    assert compared.exit_code == 0, compared.output
+    logs = (folder / "greedy", folder / "greedy", "--source-samples", folder / "samples")
+    compared = call("compare", *logs, "--out", tmp_path / "compared")
+    assert compared.returncode == 0, compared.stderr
     results = json.loads((tmp_path / "compared/results.json").read_text())
     before, after = results["cut"]
     assert before["cut"] == after["cut"]

@@ -9,11 +9,11 @@ import json
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gapft_harness.run_directory.tables import read_judged, read_problems
+from tests.canned_model import evaluate
 from tests.gap.stock import POLICY, STOCK, write_task
 from tests.kit.command import succeed
 from tests.kit.report_tables import read_results
@@ -84,13 +84,9 @@ def read_decisions(run: Path, table: str) -> dict[str, bool]:
 
 def evaluate_with_lm_eval(tasks: Path, adapter: str) -> dict[str, dict[str, bool]]:
     """Evaluate the test split with lm-eval: by filter, whether each question is right."""
-    from lm_eval import simple_evaluate
-    from lm_eval.tasks import TaskManager
-
-    out: Any = simple_evaluate(
-        model="hf", model_args=f"pretrained={POLICY},dtype=float32{adapter}", tasks=["sums"],
-        task_manager=TaskManager(include_defaults=False, include_path=str(tasks)), device="cpu",
-        batch_size=64, gen_kwargs="max_gen_toks=32", log_samples=True, bootstrap_iters=0,
+    out = evaluate(
+        "hf", ["sums"], tasks, model_args=f"pretrained={POLICY},dtype=float32{adapter}",
+        device="cpu", batch_size=64, gen_kwargs="max_gen_toks=32", log_samples=True,
     )  # fmt: skip
     verdicts: dict[str, dict[str, bool]] = {}
     for row in out["samples"]["sums"]:

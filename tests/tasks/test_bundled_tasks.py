@@ -5,14 +5,13 @@ from functools import partial
 
 import pytest
 import yaml
-from lm_eval import simple_evaluate
 from lm_eval.tasks import TaskManager
 
 from gapft_harness import load_verifier
 from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge.discovery import list_tasks, load_task
 from gapft_harness.lm_eval_bridge.task_file.code_files import tasks_path
-from tests.canned_model import CannedModel
+from tests.canned_model import CannedModel, evaluate
 from tests.tasks.benchmark_files import (
     LOGIC,
     build_math_record,
@@ -134,11 +133,10 @@ def test_logiqa_whole_keeps_shared_problems(data):
 )
 def test_lm_eval_applies_both_logiqa_rules(name, passed, data):
     """Table 4 judges the whole response for Llama and Qwen, else the first explicit answer."""
-    manager = TaskManager(include_defaults=False, include_path=[str(tasks_path())])
     letters = {p.prompt: p.gold["answer"] for p in load_task("gapft_logiqa").read("audit")}
     for template, expected in (("{}.", {1.0}), ("The answer is {}, as the passage says.", passed)):
         model = CannedModel(lambda prompt, template=template: template.format(letters[prompt]))
-        results = simple_evaluate(model, tasks=[name], task_manager=manager, bootstrap_iters=0)
+        results = evaluate(model, [name], tasks_path())
         assert {sample["pass@1"] for sample in results["samples"][name]} == expected
 
 

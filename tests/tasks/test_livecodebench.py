@@ -6,15 +6,13 @@ from collections.abc import Callable
 
 import pytest
 import yaml
-from lm_eval import simple_evaluate
-from lm_eval.tasks import TaskManager
 
 from gapft_harness.lm_eval_bridge.benchmarks import livecodebench
 from gapft_harness.lm_eval_bridge.benchmarks.livecodebench import ERRATA, find_flag
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.task_file.code_files import tasks_path
 from gapft_harness.verification.programs import read_suite
-from tests.canned_model import CannedModel
+from tests.canned_model import CannedModel, evaluate
 
 
 def list_question_ids(documents) -> list[str]:
@@ -134,10 +132,7 @@ def write_programs() -> Callable[[str], str]:
     ],
 )
 def test_lm_eval_scores_programs_in_sandbox(name, expected, data):
-    manager = TaskManager(include_defaults=False, include_path=[str(tasks_path())])
-    results = simple_evaluate(
-        CannedModel(write_programs()), tasks=[name], task_manager=manager, bootstrap_iters=0
-    )
+    results = evaluate(CannedModel(write_programs()), [name], tasks_path())
     metrics = {key.split(",")[0]: v for key, v in results["results"][name].items()}
     assert {metric: metrics[metric] for metric in expected} == pytest.approx(expected)
     assert metrics["verifier_errors"] == 0
