@@ -23,8 +23,9 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.experiment.loading import load_experiments
 from gapft_harness.stages.experiment.view import View
-from tests.kit.planted_run import SEEDS, read_rows, read_selection, write_planted_task
+from tests.kit.planted_run import SEEDS, read_selection, write_planted_task
 from tests.kit.report_tables import read_results
+from tests.kit.tampering import read_rows
 
 Tables = dict[str, Any]
 SLOTS = 8

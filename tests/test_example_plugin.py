@@ -11,9 +11,9 @@ from statistics import median
 import pytest
 
 from tests.kit.command import ROOT, succeed
-from tests.kit.planted_run import read_rows
 from tests.kit.report_tables import read_results
 from tests.kit.runs import RunAt
+from tests.kit.tampering import read_rows
 
 PACKAGE = Path(__file__).parent / "example_plugin"
 

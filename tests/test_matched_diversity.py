@@ -14,8 +14,9 @@ from gapft_harness.recipe.bundled import list_bundled_recipes
 from gapft_harness.recipe.reading import load_recipe
 from gapft_harness.stages.experiment.loading import load_experiments
 from gapft_harness.training.plan import count_steps
-from tests.kit.planted_run import SEEDS, read_rows, read_selection, write_planted_task
+from tests.kit.planted_run import SEEDS, read_selection, write_planted_task
 from tests.kit.report_tables import read_results
+from tests.kit.tampering import read_rows
 
 BY = {"by": ["answer"]}
 MATCHED: dict[str, Any] = {

@@ -11,9 +11,10 @@ import pytest
 
 from tests.kit.changing_run import STAGES, write_changing_run
 from tests.kit.command import ROOT
-from tests.kit.planted_run import read_rows, read_selection
+from tests.kit.planted_run import read_selection
 from tests.kit.records import read_records
 from tests.kit.runs import RunAt
+from tests.kit.tampering import read_rows
 
 
 def test_training_uses_conversation_or_problem_alone(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.planted_run import SEEDS, read_rows, write_planted_task
+from tests.kit.planted_run import SEEDS, write_planted_task
 from tests.kit.report_tables import read_results
+from tests.kit.tampering import read_rows
 
 CONDITIONS, SETS, K = ("gapft", "uniform"), 4, 3
 #: Samples of the search: two sets and part of the third. The audit draws the rest.

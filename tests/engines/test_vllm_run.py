@@ -15,7 +15,7 @@ from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
 from gapft_harness.recipe.recipe import resolve_model
 from tests.asking import generate_all, ignore_progress, make_request
 from tests.kit.command import succeed
-from tests.kit.planted_run import read_rows
+from tests.kit.tampering import read_rows
 
 MODEL = {"pretrained": resolve_model("bundled:demo"), "dtype": "float32", "device": "cpu"}
 #: The recipe's other settings, so that batches equal those of the run.

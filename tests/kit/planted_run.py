@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import yaml
 
 from tests.kit.command import call
 from tests.kit.local_tasks import build_task
 from tests.kit.plugins import ANSWERING, WRITE_ADAPTER, build_plugin
+from tests.kit.tampering import read_rows
 
 K = 4
 SEEDS = (13, 21)
@@ -131,12 +131,6 @@ def write_planted_task(folder: Path, pool: Sequence[int], audit: Sequence[int]) 
         text = "".join(f"{json.dumps(row)}\n" for row in rows)
         (folder / "tasks" / f"{split}.jsonl").write_text(text)
     return PlantedTask(folder)
-
-
-def read_rows(table: Path) -> list[dict[str, Any]]:
-    """Read the rows of a table of a run."""
-    rows: list[dict[str, Any]] = pq.read_table(table).to_pylist()
-    return rows
 
 
 def read_selection(run: Path, condition: str, seed: int = 13) -> list[dict[str, Any]]:

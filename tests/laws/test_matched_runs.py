@@ -23,14 +23,13 @@ from tests.kit.planted_run import (
     K,
     PlantedTask,
     read_json,
-    read_rows,
     read_selection,
     write_planted_task,
 )
 from tests.kit.report_tables import find_row
 from tests.kit.searched_pool import list_selectors
 from tests.kit.selector_rows import ROWS
-from tests.kit.tampering import Rows, change_rows
+from tests.kit.tampering import Rows, change_rows, read_rows
 from tests.presentation.exploring import unpack_page
 
 POOL, AUDIT = range(150), range(200, 300)
