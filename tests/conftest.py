@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -70,6 +70,16 @@ def base_root(shared_root: Path) -> Iterator[Path]:
 
     yield shared_root
     assert [*find_changed_base_runs(shared_root)] == []
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The browser that all tests of pages share."""
+    from tests.report.chromium import start_browser
+
+    session = start_browser(tmp_path_factory.mktemp("chromium"))
+    yield session
+    session.quit()
 
 
 @pytest.fixture

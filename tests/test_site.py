@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.kit.patience import PATIENCE_S
-from tests.report import chromium
 
 FILE = Path(__file__).parents[1] / "docs" / "site" / "build.py"
 SPEC = importlib.util.spec_from_file_location("site_build", FILE)
@@ -19,13 +17,6 @@ assert SPEC is not None
 assert SPEC.loader is not None
 site = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(site)
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    session = chromium.start_browser(tmp_path_factory.mktemp("chromium"))
-    yield session
-    session.quit()
 
 
 def test_page_opened_from_a_folder_has_a_worker(browser: Any, tmp_path: Path) -> None:
