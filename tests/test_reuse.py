@@ -13,7 +13,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recorded import read_searches
 from gapft_harness.stages import descriptions
-from tests.kit.command import gapft
+from tests.kit.command import call
 from tests.kit.plugins import write_plugin
 from tests.kit.recording_run import LettersTask, write_letters_task
 
@@ -79,11 +79,11 @@ def test_unused_results_are_listed_and_removed(task: LettersTask, tmp_path: Path
     runs.mkdir()
     for number, temperature in enumerate((0.2, 0.9)):
         task.run(f"r{number}", at=f"runs/r{number}", search={**SEARCH, "temperature": temperature})
-    assert gapft("store", runs).stdout.count("samples of pool") == 2
+    assert call("store", runs).stdout.count("samples of pool") == 2
     shutil.rmtree(runs / "r1")
-    listed = gapft("store", runs)
+    listed = call("store", runs)
     assert "0.9" in listed.stdout
-    done = gapft("store", runs, "--prune", "--yes")
+    done = call("store", runs, "--prune", "--yes")
     assert done.returncode == 0, done.stderr
     kept = list((runs / ".store/generate_chunks").glob("[!.]*"))
     assert len(kept) == 2, "greedy decodes and samples of r0"
