@@ -257,12 +257,6 @@ RUNTIME_ERROR = {
         """,
 }
 WRONG_ANSWER = {
-    "daemon that outlives": """
-        def linger():
-            while True: time.sleep(1)
-        threading.Thread(target=linger, daemon=True).start()
-        print(2)
-        """,
     "binary output": "os.write(1, bytes(range(256)) * 100)",
     "forged failure of the sandbox": """
         for fd in range(2, 1024):
@@ -300,7 +294,6 @@ TIME_LIMIT = {
                 while True: pass
             except BaseException: pass
         """,
-    "waiting for a signal": "signal.pause()",
 }
 HOSTILE = [
     *(build_refused(name, body) for name, body in REFUSED.items()),
@@ -319,22 +312,7 @@ HOSTILE = [
         "memory_limit",
         "runtime_error",
     ),
-    build_ending(
-        "mmap",
-        """
-        import mmap
-        x = []
-        while True:
-            x.append(mmap.mmap(-1, 32 << 20)); x[-1].write(b'x' * (32 << 20))
-        """,
-        *("memory_limit", "runtime_error", "time_limit"),
-    ),
     build_ending("huge power", "x = 7 ** (7 ** 9)", "time_limit", "memory_limit"),
-    build_ending(
-        "deep recursion without end",
-        "sys.setrecursionlimit(1 << 30)\ndef f(): f()\nf()",
-        *("runtime_error", "memory_limit", "time_limit"),
-    ),
     build_ending(
         "C stack overflow",
         """
@@ -358,12 +336,6 @@ HOSTILE = [
         "runtime_error",
     ),
     build_ending(
-        "closing every stream",
-        "sys.stdin.close(); sys.stdout.close(); sys.stderr.close()\nos.closerange(0, 4096)",
-        "wrong_answer",
-        "runtime_error",
-    ),
-    build_ending(
         "returned object equal to everything",
         """
         class Yes(list):
@@ -371,23 +343,6 @@ HOSTILE = [
         def f(x): return Yes()
         """,
         "wrong_answer",
-        function="f",
-    ),
-    build_ending(
-        "returned object with a hostile __reduce__",
-        """
-        import os
-        class Bomb:
-            def __reduce__(self): return (os.system, ("echo owned",))
-        def f(x): return Bomb()
-        """,
-        "wrong_answer",
-        function="f",
-    ),
-    build_ending(
-        "value that contains itself",
-        "def f(x):\n    x = []\n    x.append(x)\n    return x",
-        "runtime_error",
         function="f",
     ),
     build_ending("huge value", "def f(x): return [0] * 10_000_000", *FAILS, function="f"),
