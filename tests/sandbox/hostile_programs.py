@@ -36,7 +36,7 @@ class Hostile:
         name: its kind and action.
         source: the program.
         verdicts: the allowed verdicts.
-        expected: the output with which it is accepted.
+        expected: the output with which it is accepted; empty for a secret that it must not find.
         function: the function to call, if any.
     """
 
@@ -59,7 +59,8 @@ def build_ending(name: str, body: str, *verdicts: str, function: str | None = No
     source = textwrap.dedent(body)
     if function is None:
         source = f"{_PREFIX}\n{source}"
-    return Hostile(name, source, frozenset(verdicts), "1", function)
+    expected = "1" if "accepted" in verdicts else ""
+    return Hostile(name, source, frozenset(verdicts), expected, function)
 
 
 #: Programs whose attempts (calls of ``attempt`` and ``call``) must all be refused.

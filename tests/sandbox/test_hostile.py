@@ -27,8 +27,6 @@ def test_sandbox_contains_hostile_program(sandbox, world, hostile_history, hosti
     else:
         program = Program(hostile.source)
         tests = [Test(json.dumps(world.given) + "\n", hostile.expected or SECRET_EXPECTED)]
-        if hostile.expected == "1":
-            tests = [Test(json.dumps(world.given) + "\n", "1")]
     (result,) = sandbox.judge([(program, tests)])
     assert result.verdict in hostile.verdicts, result
     assert "REACHED" not in result.tests[0].output, result.tests[0].output
