@@ -110,18 +110,14 @@ def test_large_inputs_arrive_through_closed_channels(sandbox: Sandbox, first: st
 #: left, and a statement that leaves it.
 LEFT = {
     "module": ("calls = []", "calls", "calls.append(x)"),
-    "default": ("", "f.__defaults__", "f.__defaults__ = (x,)"),
     "another module": ("sys", "hasattr(sys, 'left')", "sys.left = 1"),
-    "module of its own import": ("colorsys", "hasattr(colorsys, 'left')", "colorsys.left = 1"),
     "environment": ("os", "'LEFT' in os.environ", "os.environ['LEFT'] = ''"),
-    "changed variable": ("os", "os.environ['HOME'] == 'left'", "os.environ['HOME'] = 'left'"),
     "file": (
         "os, contextlib",
         "os.path.exists('/tmp/left')",
         "with contextlib.suppress(OSError): open('/tmp/left', 'w').close()",
     ),
     "descriptor": ("os", "os.dup(1) > 9", "[os.dup(1) for _ in range(9)]"),
-    "precision": ("decimal", "decimal.getcontext().prec == 3", "decimal.getcontext().prec = 3"),
     "random numbers": (
         "import random; first = random.random()",
         "(first, random.random()) != (0.8444218515250481, 0.7579544029403025)",
@@ -132,51 +128,27 @@ LEFT = {
         "threading.active_count() > 1",
         "threading.Thread(target=time.sleep, args=(9,), daemon=True).start()",
     ),
-    "name of a thread": (
-        "threading",
-        "threading.current_thread().name == 'left'",
-        "threading.current_thread().name = 'left'",
-    ),
     "closed stream": ("sys", "sys.stdout.closed", "print('x'); sys.stdout.close()"),
-    "replaced stream": ("io, sys", "type(sys.stdout) is io.StringIO", "sys.stdout = io.StringIO()"),
-    "detached stream": (
-        "sys",
-        "sys.stdout.name == 1",
-        "print('x'); sys.stdout = open(sys.stdout.detach().fileno(), 'w', closefd=False)",
-    ),
     "timer": (
         "signal", "signal.getitimer(signal.ITIMER_REAL)[0]",
         "signal.setitimer(signal.ITIMER_REAL, 9)",
     ),
-    "signal handler": ("signal", "signal.getsignal(10) is print", "signal.signal(10, print)"),
     "blocked signal": (
         "signal",
         "signal.pthread_sigmask(signal.SIG_BLOCK, ())",
         "signal.pthread_sigmask(signal.SIG_BLOCK, {10})",
     ),
-    "attribute of a function": ("json", "hasattr(json.loads, 'left')", "json.loads.left = 1"),
-    "sys.path": ("sys", "'/left' in sys.path", "sys.path.append('/left')"),
     "umask": ("os", "os.umask(0o22) != 0o22", "os.umask(0o77)"),
     "mode of the folder": (
         "os, contextlib", "os.stat('/tmp').st_mode & 0o777 == 0o700",
         "with contextlib.suppress(OSError): os.chmod('/tmp', 0o700)",
     ),
     "current folder": ("os", "os.getcwd() == '/dev'", "os.chdir('/dev')"),
-    "recursion limit": ("sys", "sys.getrecursionlimit() == 777", "sys.setrecursionlimit(777)"),
     "lowered limit": (
         "resource",
         "len({*resource.getrlimit(7)}) == 2",
         "resource.setrlimit(7, (9, resource.getrlimit(7)[1]))",
     ),
-    "limit of digits": ("sys", "not sys.get_int_max_str_digits()", "sys.set_int_max_str_digits(0)"),
-    "warnings": ("warnings", "warnings.filters[0][0] == 'error'", "warnings.simplefilter('error')"),
-    "name of builtins": ("builtins", "abs(1) != 1", "builtins.abs = lambda x: 7"),
-    "name of sys": ("sys", "sys.getsizeof(1) == 7", "sys.getsizeof = lambda x: 7"),
-    "function of a shared module": ("heapq", "heapq.heappush is print", "heapq.heappush = print"),
-    "registry of a shared module": (
-        "copyreg", "complex not in copyreg.dispatch_table", "del copyreg.dispatch_table[complex]"
-    ),
-    "trace function": ("sys", "sys.getprofile()", "sys.setprofile(lambda *a: None)"),
 }  # fmt: skip
 
 
@@ -273,8 +245,6 @@ def test_function_verdicts_do_not_depend_on_other_tests(sandbox: Sandbox) -> Non
     assert {name: summary[2][0] for name, summary in summaries.items()} == {
         name: verdict for name, (verdict, _) in ENDING.items()
     }
-    bad_ends = {action: build_bad_end(action) for action in BAD_ENDS}
-    judge_alone_and_together(sandbox, bad_ends, NUMBERS)
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
@@ -283,20 +253,6 @@ def test_failure_after_the_last_value_counts(sandbox: Sandbox, count: int) -> No
     tests = [*([Test("2", "2")] * (count - 1)), Test("4", "4")]
     items = [(build_bad_end(action), tests) for action in BAD_ENDS]
     assert "accepted" not in [result.verdict for result in sandbox.judge(items)]
-
-
-STDIN = [
-    "print(input())",
-    "print(1); exit(3)",
-    "1 / 0",
-    "while True: pass",
-    "print('x' * (2 << 20))",
-]
-
-
-def test_stdin_verdicts_do_not_depend_on_other_tests(sandbox: Sandbox) -> None:
-    tests = [Test(str(number), str(number)) for number in range(3)]
-    judge_alone_and_together(sandbox, {source: Program(source) for source in STDIN}, tests)
 
 
 def test_random_numbers_repeat_across_workers() -> None:
