@@ -83,19 +83,10 @@ def build_hostile_pickles(canary: Path) -> dict[str, bytes]:
     command = f"touch {canary}"
     return {
         "os.system": pickle.dumps(CallOnLoad(os.system, command)),
-        "before the string": (
-            b"\x80\x04\x8c\x05posix\x8c\x06system\x93\x8c"
-            + bytes([len(command)])
-            + command.encode()
-            + b"\x85R0"
-            + pickle.dumps(json.dumps(ONE))[2:]
-        ),
         "after the string": pickle.dumps(json.dumps(ONE))[:-1]
         + b"0cposix\nsystem\n(V"
         + command.encode()
         + b"\ntR.",
-        "instance": b"(iposix\nsystem\n.".replace(b"(i", b"(V" + command.encode() + b"\ni"),
-        "by name in the string's place": b"cposix\nsystem\n(V" + command.encode() + b"\ntR.",
     }
 
 
@@ -112,21 +103,10 @@ def test_rejects_calling_pickle_without_executing(name, tmp_path):
 
 #: By refused instruction: a pickle with it. A pickled string has none, or fewer.
 INSTRUCTIONS = {
-    "PERSID": b"Pexecuted\n.",
     "BINPERSID": b"\x80\x04\x8c\x08executedQ.",
     "GLOBAL": b"cos\nsystem\n.",
-    "STACK_GLOBAL": b"\x80\x04\x8c\x02os\x93.",
-    "EXT1": b"\x80\x02\x82\x01.",
-    "INT": b"I" + b"9" * 4000 + b"\n.",
-    "LONG4": b"\x80\x02\x8b" + (1 << 20).to_bytes(4, "little") + b"\x7f" * (1 << 20) + b".",
-    "SHORT_BINBYTES": pickle.dumps(b"[]"),
-    "DUP": b"\x80\x04\x8c\x02[]2222222.",
     "SHORT_BINUNICODE": b"\x80\x04\x8c\x02[]\x8c\x02[].",
-    "BINGET": b"\x80\x04\x8c\x02[]\x94h\x00.",
-    "NEXT_BUFFER": b"\x80\x05\x97.",
-    "STRING": b"S'[]'\n.",
     "MEMOIZE": b"\x80\x04\x8c\x02[]" + b"\x94" * 5_000_000 + b".",
-    "FRAME": b"\x80\x04" + (b"\x95" + bytes(8)) * 1000 + b".",
 }
 
 
@@ -137,21 +117,14 @@ def test_names_refused_instruction(name):
 
 
 BROKEN_PICKLES = {
-    "empty pickle": b"",
     "no string": b"\x80\x04.",
-    "no pickle": b"\xff\xfe",
     "more bytes": pickle.dumps("[]") + b"x",
-    "fewer bytes": pickle.dumps("[]")[:-4],
-    "a length beyond the end": b"\x80\x04X\xff\xff\xff\x7f[].",
     "a length beyond memory": b"\x80\x04\x8d" + b"\xff" * 8 + b"[].",
     "no UTF-8": b"\x80\x04\x8c\x01\xff.",
 }
 BROKEN_LISTS = {
-    "deep": "[" * 100_000,
     "deep in a field": '[{"input": ' + "[" * 100_000,
     "long": "[" + "[]," * 1_000_000 + "[]]",
-    "a long number": "[" + "9" * 100_000 + "]",
-    "null": "[null]",
     "a field twice": '[{"input": "1", "input": "1"}]',
     "an unknown field": '[{"input": "1", "weight": "1"}]',
     "an unknown type": json.dumps([{**ONE[0], "testtype": "interactive"}]),
@@ -211,28 +184,7 @@ def test_zip_bomb_stops_at_limit():
     read_decode_error(" [" + " " * (1 << 20), max_bytes=1 << 20)
 
 
-def test_size_limit_is_exact():
-    pickled = pickle.dumps(json.dumps(ONE))
-    assert decode_tests(wrap_pickle(pickled), "p", max_bytes=len(pickled))
-    read_decode_error(wrap_pickle(pickled), max_bytes=len(pickled) - 1)
-
-
 def test_rejects_too_many_tests(monkeypatch):
     monkeypatch.setattr(livecodebench_tests, "MAX_TESTS", 3)
     assert len(decode_tests(json.dumps(ONE * 3), "p")) == 3
     read_decode_error(pack_tests(ONE * 4))
-
-
-@given(st.data())
-@settings(max_examples=100, deadline=None)
-def test_flipped_byte_is_error_or_harmless(data):
-    good = bytearray(
-        base64.b64decode(pack_tests([build_test("1 2 3\n", "6\n"), build_test("4\n", "4\n")]))
-    )
-    place = data.draw(st.integers(0, len(good) - 1))
-    good[place] ^= data.draw(st.integers(1, 255))
-    try:
-        tests = decode_tests(base64.b64encode(bytes(good)).decode(), "p")
-    except UserError:
-        return
-    assert tests == (CodedTest("1 2 3\n", "6\n", "stdin"), CodedTest("4\n", "4\n", "stdin"))
