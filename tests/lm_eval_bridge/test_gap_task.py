@@ -12,6 +12,7 @@ import pytest
 from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.judge import Judge
 from gapft_harness.lm_eval_bridge.discovery import load_task
+from tests.kit.command import ROOT
 from tests.lm_eval_bridge.sums import (
     build_record,
     edit_task,
@@ -38,6 +39,21 @@ def test_loads_task_from_yaml(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert audit[0].id.startswith("n7-")
     assert audit[2].id == f"{audit[1].id}#2"
     assert load_task(str(folder / "sums.yaml")).read("audit") == audit
+
+
+def test_loads_task_beside_clone(tmp_path: Path) -> None:
+    """lm-eval prefers a class from a file next to the YAML, which in a clone is another copy."""
+    (tmp_path / "gapft_harness").symlink_to(ROOT / "gapft_harness")
+    (tmp_path / "pool.jsonl").write_text('{"question": "1 + 1?", "answer": "2"}\n')
+    (tmp_path / "mine.yaml").write_text(
+        "task: mine\nclass: !function gapft_harness.lm_eval_bridge.task.GapTask\n"
+        "dataset_path: json\ndataset_kwargs: {data_files: {train: pool.jsonl, test: pool.jsonl}}\n"
+        "training_split: train\ntest_split: test\n"
+        'doc_to_text: "{{question}}"\ndoc_to_target: "{{answer}}"\n'
+        "generation_kwargs: {do_sample: false, max_gen_toks: 9}\n"
+        "metadata: {version: 1, gapft: {verifier: boxed_math, keep: first}}\n"
+    )
+    assert load_task(str(tmp_path / "mine.yaml")).verifier == "boxed_math"
 
 
 def test_gold_only_field_is_not_recorded(folder: Path) -> None:

@@ -5,7 +5,6 @@ import json
 from collections.abc import Callable
 
 import pytest
-import yaml
 
 from gapft_harness.lm_eval_bridge.benchmarks import livecodebench
 from gapft_harness.lm_eval_bridge.benchmarks.livecodebench import ERRATA, find_flag
@@ -100,12 +99,6 @@ def test_prompts_and_golds(data):
         assert "private_test_cases" not in text
 
 
-def test_passk_task_requests_16_samples(data):
-    text = (tasks_path() / "livecodebench" / "gapft_livecodebench_passk.yaml").read_text()
-    options = yaml.safe_load(text)
-    assert options["repeats"] == options["filter_list"][0]["filter"][0]["k"] == 16
-
-
 # Judged by lm_eval
 
 
@@ -125,14 +118,15 @@ def write_programs() -> Callable[[str], str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
+    ("name", "samples", "expected"),
     [
-        ("gapft_livecodebench", {"pass@1": 0.5}),
-        ("gapft_livecodebench_passk", {"pass@1": 0.75, "pass@2": 0.5 + 0.5 * (1 - 28 / 120)}),
+        ("gapft_livecodebench", 1, {"pass@1": 0.5}),
+        ("gapft_livecodebench_passk", 16, {"pass@1": 0.75, "pass@2": 0.5 + 0.5 * (1 - 28 / 120)}),
     ],
 )
-def test_lm_eval_scores_programs_in_sandbox(name, expected, data):
+def test_lm_eval_scores_programs_in_sandbox(name, samples, expected, data):
     results = evaluate(CannedModel(write_programs()), [name], tasks_path())
     metrics = {key.split(",")[0]: v for key, v in results["results"][name].items()}
     assert {metric: metrics[metric] for metric in expected} == pytest.approx(expected)
     assert metrics["verifier_errors"] == 0
+    assert {len(row["verdicts"]) for row in results["samples"][name]} == {samples}
