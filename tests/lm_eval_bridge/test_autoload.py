@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from lm_eval.tasks import TaskManager
 
 from gapft_harness import autoload
-from gapft_harness.lm_eval_bridge.task_file.code_files import tasks_path
-from tests.kit.command import lm_eval
+from tests.lm_eval_bridge.sums import write_sums
 
 
 def test_hook_ignores_other_imports(monkeypatch):
@@ -41,22 +41,10 @@ def test_startup_ignores_package_without_hook(tmp_path, monkeypatch):
     assert sys.meta_path == before
 
 
-def test_lm_eval_runs_bundled_and_own_tasks(tmp_path):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "mine.yaml").write_text(
-        f"include: {tasks_path() / 'demo' / '_base_yaml'}\ntask: mine_too\n"
-        "dataset_kwargs: {data_files: {pool: "
-        f"{tasks_path() / 'demo' / 'pool.jsonl'}, audit: {tasks_path() / 'demo' / 'audit.jsonl'}"
-        "}}\n",
-        encoding="utf-8",
-    )
-    done = lm_eval(
-        *("--model", "dummy", "--tasks", "gapft_demo,gapft_demo_passk,mine_too"),
-        *("--limit", "3", "--include_path", tmp_path / "mine"),
-        cwd=tmp_path,
-    )
-    for text in ("gapft_demo ", "gapft_demo_passk", "mine_too", "pass@8", "verifier_timeouts"):
-        assert text in done.stdout
+def test_own_tasks_are_found_beside_bundled_ones(tmp_path):
+    write_sums(tmp_path)
+    manager = TaskManager(include_path=str(tmp_path))
+    assert {"sums", "gapft_demo", "gapft_demo_passk"} <= {*manager.all_tasks}
 
 
 def test_module_is_changed_after_its_first_successful_import(tmp_path, monkeypatch):
