@@ -128,18 +128,3 @@ def test_exchanges_responses_before_problems(
         reject()  # where each single exchange is worse and only two at once would do; rare
     assert abs(sum(count_supervised_tokens(e) for e in selection) - target) <= 0.25 * target
     assert [e.problem_id for e in selection] == [e.problem_id for e in gapft]
-
-
-def test_exchanges_problems_when_responses_do_not_suffice() -> None:
-    def solved(name: str, tokens: int) -> Evidence:
-        ways = {0: [1] * tokens, 1: [2] * (tokens + 1)}
-        return replace(build_searched(name, [1], ways), state="G")
-
-    pool = build_pool(
-        [
-            *(solved(f"G{i:02}", 10 if i % 4 else 90) for i in range(40)),
-            *(build_evidence(f"S{i}", "S", 50) for i in range(10)),
-        ]
-    )
-    selection = match_strata(pool, 10, 13, states="G", responses="drawn")
-    assert abs(sum(count_supervised_tokens(e) for e in selection) - 510) <= 5.1
