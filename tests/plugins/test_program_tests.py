@@ -79,10 +79,6 @@ def test_names_the_first_failed_test(verifier: ProgramTests) -> None:
         (reason, failed) for reason, failed in zip(reasons, expected, strict=True)
         if not (reason.startswith(failed) if failed.endswith(": ") else reason == failed)
     ] == []  # fmt: skip
-    # Equal golds need not be the same object.
-    golds = [dict(reversed(gold.items())) for gold in golds]
-    backwards = Judge(verifier).verify(responses[::-1], golds[::-1])
-    assert [v.passed for v in backwards] == [not failed for failed in expected[::-1]]
 
 
 def test_sandbox_failure_is_never_a_verdict(
