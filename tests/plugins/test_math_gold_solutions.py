@@ -2,10 +2,13 @@
 
 import json
 
+import pytest
+
 from gapft_harness.plugins.verifiers.boxed_math import BoxedMath
 from tests.real_data import find_real_file
 
 
+@pytest.mark.thorough
 def test_at_least_998_of_1000_gold_solutions_pass(record_property):
     text = find_real_file("MATH/train.jsonl").read_text(encoding="utf-8")
     records = [json.loads(line) for line in text.splitlines()]
