@@ -138,14 +138,6 @@ def installation(tmp_path_factory, workdir, wheel) -> Environment:
     return install(wheel, tmp_path_factory.mktemp("wheel-env") / "env", workdir)
 
 
-def test_installs_package_and_one_pth(installation):
-    top = {Path(name).parts[0] for name in installation.files() - installation.before}
-    assert {name for name in top if not name.endswith(".dist-info")} == {
-        "gapft_harness",
-        "gapft_harness_autoload.pth",
-    }
-
-
 def test_stock_command_finds_tasks(installation):
     table = installation.lm_eval(*HELLO, "--tasks", "gapft_demo,gapft_demo_passk")
     assert "gapft_demo_passk" in table
