@@ -9,7 +9,6 @@ from gapft_harness.analysis import resampling
 from gapft_harness.analysis.estimate import (
     compute_p_value,
     estimate_difference,
-    estimate_mean,
 )
 from gapft_harness.analysis.resampling import Scores, average_contrasts, resample
 from gapft_harness.core.streams import Stream
@@ -149,20 +148,3 @@ def test_p_value_is_twice_tail_share():
     assert compute_p_value(values) == pytest.approx(2 * (values <= 0).mean(), abs=2e-4)
     assert compute_p_value(np.abs(values)) == 2 / 20_001
     assert compute_p_value(np.zeros(100)) == 1
-
-
-def test_interval_matches_numpy_quantiles():
-    values = np.random.default_rng(4).normal(size=777)
-    low, high = np.quantile(values, [0.025, 0.975])
-    interval = estimate_mean(0, values)
-    assert (interval.low, interval.high) == pytest.approx((low, high), rel=1e-12)
-
-
-def test_rejects_bad_shapes_ids_and_seeds():
-    passed = np.zeros((1, 2, 5), dtype=bool)
-    with pytest.raises(ValueError, match="shapes"):
-        draw_with_defaults(passed, source=np.zeros(4, dtype=bool))
-    with pytest.raises(ValueError, match="distinct"):
-        draw_with_defaults(passed, ids=np.array(["a", "a", "b", "c", "d"]))
-    with pytest.raises(ValueError, match="distinct"):
-        draw_with_defaults(passed, seeds=np.array([13, 13]))
