@@ -31,6 +31,8 @@ CANDIDATES = {
     f"input()\n{ADD}": "failed: EOFError: EOF when reading a line",
     "def add(a, b:": "failed: SyntaxError",
     f"print('noise' * 9)\n{ADD}": "passed",
+    f"<think>a * b?</think>\n{ADD}": "passed",
+    f"<think>\n{ADD}": "failed: NameError",
     f"if __name__ == '__main__':\n    1 / 0\n{ADD}": "passed",
     f"import numpy as np\nnp.ones(3)\n{ADD}": "passed",
     f"import subprocess\nsubprocess.run(['true'])\n{ADD}": "failed: PermissionError",
@@ -58,31 +60,25 @@ def test_judges_candidates_as_code_eval(metric: CodeEval) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write humaneval and mbpp with local data, and responses: every other one is right."""
+    """Write humaneval with local data, and responses: every other one is right."""
     folder = tmp_path_factory.mktemp("code")
     tasks = folder / "tasks"
     tasks.mkdir()
     outside = folder / "outside"
-    responses: dict[str, dict[str, list[str]]] = {"humaneval": {}, "mbpp": {}}
-    human, mbpp = [], []
+    responses: dict[str, list[str]] = {}
+    problems = []
     for i in range(DOCUMENTS):
         test = f"def check(candidate):\n    assert candidate(1) == {1 + i}\n"
         prompt = f'def f(x):\n    """[{i}] Add {i}."""\n'
-        human.append({"task_id": f"H/{i}", "prompt": prompt, "entry_point": "f", "test": test})
-        tests = [f"assert g(1) == {1 + i}"] * 3
-        mbpp.append({"task_id": i, "text": f"[{i}] Add.", "code": "", "test_list": tests})
+        problems.append({"task_id": f"H/{i}", "prompt": prompt, "entry_point": "f", "test": test})
         # the first sample of the last document is an attack: it writes outside the sandbox
         bodies = [f"    return x + {i + (i + index) % 2}\n" for index in range(K + 1)]
         if i == DOCUMENTS - 1:
             bodies[1] = f"    open({str(outside)!r}, 'w').write('here')\n    return x + {i}\n"
-        responses["humaneval"][f"[{i}]"] = bodies
-        responses["mbpp"][f"[{i}]"] = [f"def g(x):\n{body}" for body in bodies]
-    write_task(tasks, "humaneval", "humaneval/humaneval.yaml", {"test": human})
-    splits = dict.fromkeys(("train", "validation", "test", "prompt"), mbpp)
-    write_task(tasks, "mbpp", "mbpp/mbpp.yaml", splits, num_fewshot=0)
+        responses[f"[{i}]"] = bodies
+    write_task(tasks, "humaneval", "humaneval/humaneval.yaml", {"test": problems})
     (folder / "canned.py").write_text(PLUGIN)
-    for name, texts in responses.items():
-        (folder / f"{name}.json").write_text(json.dumps(texts))
+    (folder / "humaneval.json").write_text(json.dumps(responses))
     return folder
 
 
@@ -92,11 +88,10 @@ def is_right(document: int, index: int) -> bool:
     return not attacks and (document + index) % 2 == 0
 
 
-@pytest.mark.parametrize("task", ["humaneval", "mbpp"])
-def test_gap_judges_in_sandbox(folder: Path, task: str) -> None:
-    done = run_gap(folder, task)
+def test_gap_judges_in_sandbox(folder: Path) -> None:
+    done = run_gap(folder, "humaneval")
     assert done.exit_code == 0, (done.output, done.exception)
-    with (folder / task / "gap" / "tables" / "items.csv").open() as file:
+    with (folder / "humaneval" / "gap" / "tables" / "items.csv").open() as file:
         rows = sorted(csv.DictReader(file), key=lambda row: int(row["doc_id"]))
     assert [(int(row["greedy"]), int(row["passing"])) for row in rows] == [
         (int(is_right(i, 0)), sum(is_right(i, index) for index in range(1, K + 1)))
@@ -107,7 +102,7 @@ def test_gap_judges_in_sandbox(folder: Path, task: str) -> None:
 
 def test_lm_eval_agrees_without_unsafe_flag(folder: Path) -> None:
     install_code_eval()
-    for index in range(K + 1):
+    for index in (0, 1):  # the second with the attack
         rows = evaluate_texts(folder, "humaneval", index)
         assert [row["pass@1"] for row in rows] == [is_right(i, index) for i in range(DOCUMENTS)]
     assert not (folder / "outside").exists()

@@ -15,25 +15,11 @@ from lm_eval.models.utils import postprocess_generated_text
 from gapft_harness import load_verifier
 from gapft_harness.core.thoughts import opens_thought, remove_thoughts
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.lm_eval_bridge.code_eval import CodeEval
-from gapft_harness.sandbox import probe_tiers
 
 
 def test_opening_is_read_without_thoughts() -> None:
     judge = load_verifier("option_letter", rule="first_explicit")
     assert judge.read_openings(["<think>Perhaps (C)</think>\n(B) two"], ["B"]) == ["B"]
-
-
-def test_code_eval_ignores_thoughts() -> None:
-    if not any(tier.holds for tier in probe_tiers()):
-        pytest.skip("no sandbox tier holds on this machine: NOT TESTED")
-    head = "def add(a, b):\n"
-    candidates = [
-        f"{head}<think>a * b?</think>    return a + b",
-        f"{head}<think>\n    return a + b",
-    ]
-    _, results = CodeEval().compute(predictions=[candidates], references=["assert add(2, 3) == 5"])
-    assert [outcome["passed"] for _, outcome in results[0]] == [True, False]
 
 
 PLUGIN = """
