@@ -35,21 +35,6 @@ TELLING = {
             gc.unfreeze()
             return any(type(v) is list and v[:2] == ["1", "1"] for v in gc.get_objects())
         """,
-    "a counter elsewhere": """
-        import builtins
-        def f(x):
-            builtins.turn = getattr(builtins, "turn", 0) + 1
-            return builtins.turn % 2 == 0
-        """,
-    "a counter in a file": """
-        def f(x):
-            try:
-                with open("/tmp/turn", "a+") as file:
-                    return file.write("x") and file.tell() % 2 == 0
-            except OSError:
-                return False
-        """,
-    "the clock": "import time\ndef f(x): return time.perf_counter_ns() % 2 == 0",
     "chance": "import os\ndef f(x): return os.urandom(1) < b'\\x80'",
     "what was written": """
         import os

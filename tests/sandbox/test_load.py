@@ -55,12 +55,11 @@ CALLS = [
 
 
 @pytest.mark.parametrize("tier", TIERS)
-@pytest.mark.parametrize("workers", [1, 16])
-def test_verdicts_do_not_depend_on_number_of_workers(tier: str, workers: int) -> None:
+def test_many_workers_give_the_right_verdicts(tier: str) -> None:
     limits = dataclasses.replace(LIMITS, cpu_s=2.5 * NEED, wall_s=3)
     items = [(Program(source), [Test("41", "42")]) for source, _ in STDIN]
     items += [(Program(s, "function", "f"), [Test("41", "42")] * 2) for s, _ in CALLS]
-    with Sandbox(tier=tier, workers=workers, limits=limits) as sandbox:
+    with Sandbox(tier=tier, workers=16, limits=limits) as sandbox:
         results = sandbox.judge(items)
     verdicts = [(source, r.verdict) for (source, _), r in zip(STDIN + CALLS, results, strict=True)]
     assert verdicts == STDIN + CALLS

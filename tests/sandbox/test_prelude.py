@@ -11,8 +11,6 @@ from tests.sandbox.conftest import LIMITS
 #: Correct with LiveCodeBench's names; a NameError or RecursionError in plain Python.
 NAMELESS = {
     "factorial": "print(factorial(3))",
-    "defaultdict": "print(defaultdict(lambda: 6)[0])",
-    "reduce": "print(reduce(lambda a, b: a + b, [1, 2, 3]))",
     "a module": "print(math.factorial(3))",
     "sys": "print(6)\nsys.exit(0)",
     "an annotation": "def f(x: List[int]) -> Optional[int]: return x[0]\nprint(f([6]))",
