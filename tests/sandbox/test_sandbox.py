@@ -357,3 +357,11 @@ def test_unavailable_protection_is_reported_never_replaced(calls, tier, expected
 def test_wrong_value_is_named(make, error, key):
     with pytest.raises(error, match=key):
         make()
+
+
+def test_unknown_machine_is_refused(monkeypatch):
+    from gapft_harness.sandbox.confinement.syscalls import Refused, find_machine
+
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    with pytest.raises(Refused, match="riscv64"):
+        find_machine()
