@@ -98,12 +98,11 @@ def choose_points(run: WatchedRun) -> list[Point]:
     return [point for point in points if point in chosen]
 
 
-def divide_points(run: WatchedRun) -> tuple[list[Point], list[Point], list[Point]]:
-    """Divide the chosen points among three tests; the second list has no links."""
+def divide_points(run: WatchedRun) -> tuple[list[Point], list[Point]]:
+    """Divide the chosen points among two tests; the first list has no links."""
     points = choose_points(run)
-    first = points[1::4]
-    second = [p for n, p in enumerate(points) if n % 4 > 1 and ".new.partial" not in p.what]
-    return first, second, [point for point in points if point not in [*first, *second]]
+    first = [point for point in points[1::2] if ".new.partial" not in point.what]
+    return first, [point for point in points if point not in first]
 
 
 def end_at_each(run: WatchedRun, plan: Iterable[tuple[Point, str]]) -> int:
@@ -127,18 +126,24 @@ def end_at_each(run: WatchedRun, plan: Iterable[tuple[Point, str]]) -> int:
 
 
 def test_ended_run_goes_on(whole: WatchedRun, make_run: Callable[..., WatchedRun]) -> None:
-    """Ended at every fourth point; two thorough tests, below, take the others."""
+    """Ended in each way, at points far from each other; two thorough tests take all points."""
     run = make_run("local, 2 workers")
-    points, _, _ = divide_points(whole)
-    ended = end_at_each(run, zip(points, itertools.cycle(ENDINGS), strict=False))
-    assert ended >= len(ENDINGS)
+    points = choose_points(whole)
+    for number, ending in enumerate(ENDINGS):
+        later = points[number * len(points) // len(ENDINGS) :]
+        point = next(point for point in later if not run.is_done(point))
+        assert end_at_each(run, [(point, ending)]) == 1
     run.finish()
     check_finished(run, whole)
 
 
 def test_ended_change_of_the_recipe_goes_on(whole: WatchedRun, tmp_path: Path) -> None:
-    """Killed when new adapters are in place and not recorded yet; with both recipes in turn."""
-    change = ("--set", "training.repetitions=8")
+    """Killed when new adapters are in place and not recorded yet; with both recipes in turn.
+
+    No command goes on to the audit: a run may end after any stage.
+    """
+    stages = ("--only", "select", "--only", "train")
+    change = ("--set", "training.repetitions=8", *stages)
     changed = copy_run(whole, tmp_path / "changed", change)
     changed.finish()
     point = next(
@@ -147,7 +152,7 @@ def test_ended_change_of_the_recipe_goes_on(whole: WatchedRun, tmp_path: Path) -
         if point.what == "run/run.json" and point.after.startswith("run/adapters/")
     )
     run = copy_run(whole, tmp_path / "killed")
-    for settings, expected in (((), whole), (change, changed)):
+    for settings, expected in ((stages, whole), (change, changed)):
         run.settings = change
         assert end_at_each(run, [(point, "SIGKILL")]) == 1
         run.settings = settings
@@ -174,7 +179,7 @@ def test_run_without_locks_and_links_goes_on(
     whole: WatchedRun, make_run: Callable[..., WatchedRun]
 ) -> None:
     run = make_run("local, 2 workers", "without locks and links")
-    _, points, _ = divide_points(whole)
+    points, _ = divide_points(whole)
     assert end_at_each(run, zip(points, itertools.cycle(ENDINGS))) > len(points) // 2
     run.finish()
     check_finished(run, whole)
@@ -188,7 +193,7 @@ def test_ended_run_goes_on_with_another_executor(
     run = make_run("ray")
     endings = itertools.cycle(ending for ending in ENDINGS if ending != "worker killed")
     executors = itertools.cycle(["ray", "local", "ray"])
-    _, _, points = divide_points(whole)
+    _, points = divide_points(whole)
     for point, ending in zip(points, endings, strict=False):
         run.settings = EXECUTORS[next(executors)]
         end_at_each(run, [(point, ending)])
