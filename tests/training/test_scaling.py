@@ -47,20 +47,6 @@ def test_layer_adds_scaled_update(model: Path, adapter: Path, tmp_path: Path, sc
         assert (layers["trained"](x) - base).abs().max() > 0.1, "else this shows nothing"
 
 
-def test_scale_0_is_source_and_scale_1_is_adapter(
-    model: Path, adapter: Path, tmp_path: Path
-) -> None:
-    ids = torch.tensor([[1, 20, 30, 40]])
-    logits = {}
-    for scale, folder in ((0, None), (1, adapter)):
-        scaled = tmp_path / f"{scale}"
-        scale_adapter(adapter, scaled, scale, FACTS)
-        with torch.no_grad():
-            logits[scale] = load_model(model, folder)(ids).logits
-            assert torch.equal(load_model(model, scaled)(ids).logits, logits[scale])
-    assert not torch.equal(logits[0], logits[1]), "else this shows nothing"
-
-
 def test_same_adapter_gives_same_bytes_and_facts(adapter: Path, tmp_path: Path) -> None:
     for name in ("a", "b"):
         scale_adapter(adapter, tmp_path / name, 0.5, FACTS)
