@@ -25,6 +25,7 @@ from gapft_harness.stages.context import Context
 from gapft_harness.stages.pipeline import run_stages
 from tests.executors.jobs import wait_until
 from tests.kit.patience import PATIENCE_S
+from tests.kit.plugins import ANSWERING, build_plugin
 from tests.kit.recording_run import InProcessExecutor, LettersTask, write_letters_task
 
 pytestmark = pytest.mark.thorough
@@ -32,17 +33,16 @@ pytestmark = pytest.mark.thorough
 POOL, K, CHUNK, WORKERS = 24, 2, 4, 2
 
 #: Logs its requests, and in its second chunk waits for the file ``go``.
-_PLUGIN = """
+_SOURCE = f"""
 import json
 import pathlib
 import time
 
-from gapft_harness.api import Generated, Generation, hookimpl
 
-
-class Waiting:
+class Waiting(Answering):
     def __init__(self, settings, adapter):
-        self._folder = pathlib.Path(settings.model_args["folder"])
+        super().__init__(settings, adapter)
+        self._folder = pathlib.Path(self._args["folder"])
         self._calls = 0
 
     def generate(self, requests, decoding, report):
@@ -54,35 +54,18 @@ class Waiting:
             import ray
 
             node = ray.get_runtime_context().get_node_id()
-            (self._folder / f"on-{node}").touch()
-            deadline = time.monotonic() + PATIENCE_S
+            (self._folder / f"on-{{node}}").touch()
+            deadline = time.monotonic() + {PATIENCE_S}
             while not (self._folder / "go").exists():
                 if time.monotonic() > deadline:
                     raise TimeoutError("no file go")
                 time.sleep(0.02)
-        return [
-            Generated(
-                tuple(request.prompt.encode()),
-                tuple(self._response(request.prompt, index) for index in request.indices),
-            )
-            for request in requests
-        ]
+        return super().generate(requests, decoding, report)
 
-    def _response(self, prompt, index):
-        text = prompt[-1] * (index + 2)
-        return Generation(text, tuple(text.encode()), "stop")
-
-    def describe(self):
-        return {"model": "waiting"}
-
-    def close(self):
-        pass
-
-
-@hookimpl
-def register_samplers(register):
-    register("waiting", Waiting, operational=["folder"])
+    def _write(self, request, index):
+        return request.prompt[-1] * (index + 2)
 """
+_PLUGIN = build_plugin(ANSWERING + _SOURCE, samplers=['"waiting", Waiting, operational=["folder"]'])
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +95,7 @@ def run_search(task: LettersTask, executor: Executor, name: str) -> RunDirectory
     """Search the pool with two workers; folder ``name`` gets the run, store and sampler's log."""
     (task.folder / name).mkdir(exist_ok=True)
     plugin = task.folder / "waiting.py"
-    plugin.write_text(_PLUGIN.replace("PATIENCE_S", str(PATIENCE_S)))
+    plugin.write_text(_PLUGIN)
     content = {
         "name": "r",
         "data": {"task": "letters"},
