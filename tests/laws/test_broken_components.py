@@ -267,16 +267,9 @@ def test_broken_component_is_named(
     (line,) = [line for line in done.stderr.splitlines() if line.startswith(start)]
     for culprit in (f"{kind} 'mine'", f"plugin {plugin}", hook, f"{plugin}, line "):
         assert culprit in line
-
-
-@pytest.mark.parametrize("body", RAISING)
-def test_exception_has_its_traceback(
-    body: str, use_component: Callable[..., CompletedProcess[str]], tmp_path: Path
-) -> None:
-    done = use_component("sampler", body)
-    assert done.returncode == 1
-    assert f'File "{tmp_path / "mine.py"}", line ' in done.stderr
-    assert body in done.stderr
+    if body in RAISING:
+        assert f'File "{plugin}", line ' in done.stderr
+        assert body in done.stderr
 
 
 def test_every_kind_has_a_row() -> None:
