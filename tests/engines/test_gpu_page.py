@@ -1,4 +1,4 @@
-"""The commands of docs/machines.md for GPUs, a cluster and a server, with a small model."""
+"""The commands of docs/machines.md for several GPUs, a cluster and a server, with a small model."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ SMALL = [
 ]
 
 
-def find_command(*has: str, lacks: str = "\n") -> str:
-    """Return the page's only command that contains these words, without line breaks."""
+def find_command(word: str) -> str:
+    """Return the page's only command that contains a word, without line breaks."""
     text = "".join(b.text for b in read_blocks(PAGE) if b.language == "console")
     commands = re.findall(r"^gapft (run .*)$", text.replace("\\\n", " "), re.M)
-    [match] = [line for line in commands if all(word in line for word in has) and lacks not in line]
+    [match] = [line for line in commands if word in line]
     return str(match)
 
 
@@ -57,11 +57,6 @@ def cluster() -> Iterator[str]:
 
     yield ray.get_runtime_context().gcs_address
     ray.shutdown()
-
-
-def test_one_gpu(tmp_path: Path) -> None:
-    source = run_command(find_command("model.backend=vllm", lacks="executor"), tmp_path)
-    assert source["backend"] == "vllm"
 
 
 def test_eight_gpus_of_one_machine(tmp_path: Path) -> None:
