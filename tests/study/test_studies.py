@@ -333,6 +333,8 @@ def test_dry_run_reports_changed_and_missing_cells(folder: Path) -> None:
     assert "C\n  an existing run" in text
     assert "left: not run yet" in text
     assert "1 of 3 cells are left" in text
+    with pytest.raises(GapftError, match="  C: not run yet"):  # complete cells are not run again
+        run_study(recipe, folder / "study", resolve_recipe, pytest.fail, print)
     resolve_changed = partial(resolve_recipe, learning_rate=9e-4)
     text = describe_study(recipe, folder / "study", resolve_changed)
     assert "3 of 3 cells are left" in text
