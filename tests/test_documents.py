@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
+import pytest
 import typer.main
 
 from gapft_harness.cli import reference
@@ -76,11 +78,11 @@ study = import_study()
 def test_page_has_the_figures_of_its_tables() -> None:
     """``python docs/real-model/study.py page`` writes them."""
     page = study.PAGE.read_text()
-    assert study.insert_parts(page, study.render(study.load(), study.load_second())) == page
+    assert study.insert_parts(page, study.render(study.load_first(), study.load_second())) == page
 
 
 def test_readme_has_the_figures_of_the_tables() -> None:
-    tables = study.load_second() or study.load()
+    tables = study.load_second() or study.load_first()
     gain, difference = tables.change("gapft"), tables.change("gapft", "uniform")
     readme = (study.PAGE.parents[1] / "README.md").read_text()
     assert f"gained {100 * gain.value:.1f} points" in readme
@@ -88,10 +90,39 @@ def test_readme_has_the_figures_of_the_tables() -> None:
 
 
 def test_draws_have_equal_budgets() -> None:
-    for path in (ROOT / "docs/real-model").glob("*/models.csv"):
+    for tables in filter(None, (study.load_first(), study.load_second())):
         budgets = {
             (row["n"], row["steps"])
-            for name, row in study.load(path.parent).models.items()
+            for name, row in tables.models.items()
             if name != study.SOURCE and not name.startswith(study.GATE)
         }
         assert len(budgets) == 1
+
+
+def test_draws_are_joined_if_their_source_is_the_same(tmp_path: Path) -> None:
+    first = ROOT / "docs/real-model/first"
+    for name in ("problems.csv", "models.csv"):
+        text = (first / name).read_text()
+        (tmp_path / name).write_text(text.replace("-seed101", "-seed102"))
+    both = study.load(first, tmp_path)
+    assert both.seeds["gapft"] == (101, 102)
+    alone = study.load_first().change("gapft", "uniform")
+    assert both.change("gapft", "uniform").draws.tolist() == [*alone.draws] * 2
+    rows = (tmp_path / "problems.csv").read_text()
+    (tmp_path / "problems.csv").write_text(rows.replace(",G,", ",S,", 1))
+    with pytest.raises(SystemExit, match="state differs"):
+        study.load(first, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("draws", "outcome"),
+    [
+        ([0.02, 0.03, 0.02, 0.03], "**supported**"),
+        ([-0.04, 0.01, 0.03, 0.10], "undecided"),  # t over the draws is not above 0
+        ([-0.03, -0.02, -0.03, -0.02], "**refuted**"),
+    ],
+)
+def test_prediction_needs_both_intervals(draws: list[float], outcome: str) -> None:
+    values = np.array(draws)
+    replicates = values.mean() + np.linspace(-0.01, 0.01, 101)
+    assert study.judge(study.Difference(values, replicates), 0.01) == outcome

@@ -2,10 +2,10 @@
 
 ::
 
-    python docs/real-model/study.py responses RUN  # writes the search's responses
-    python docs/real-model/study.py extract RUN    # writes problems.csv and models.csv
-    python docs/real-model/study.py power          # prints the power for two predictions
-    python docs/real-model/study.py page           # writes the page's parts and figure
+    python docs/real-model/study.py responses RUN       # writes the search's responses
+    python docs/real-model/study.py extract RUN FOLDER  # writes problems.csv and models.csv
+    python docs/real-model/study.py power               # prints the power for two predictions
+    python docs/real-model/study.py page                # writes the page's parts and figure
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from gapft_harness.presentation.figures import forest
 from gapft_harness.run_directory.recorded import read_training
 
 FOLDER = Path(__file__).parent
-FIRST, SECOND = FOLDER / "first", FOLDER / "second"
+SECOND = FOLDER / "second"
 PAGE = FOLDER.parent / "results.md"
 FIGURE = FOLDER.parent / "images" / "real-model.svg"
 SOURCE = "source"
@@ -52,6 +52,7 @@ Passed = NDArray[np.bool_]
 
 def write_responses(place: str | Path, folder: Path = SECOND) -> None:
     """Write the responses of a search as ``search.responses`` reads them, a file per split."""
+    folder.mkdir(exist_ok=True)
     run = open_run(place)
     for split in ("pool", "audit"):
         columns = ["problem_id", "index", "text", "status", "finish_reason"]
@@ -70,8 +71,9 @@ def write_responses(place: str | Path, folder: Path = SECOND) -> None:
         (folder / f"{split}.jsonl.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
-def extract(place: str | Path, folder: Path = SECOND) -> None:
+def extract(place: str | Path, folder: Path) -> None:
     """Write the tables of a finished run: one line per audit problem, and one per model."""
+    folder.mkdir(parents=True, exist_ok=True)
     run = open_run(place)
     states = {row["problem_id"]: row for row in run.states.to_pylist() if row["split"] == "audit"}
     problems = run.read("problems", ["problem_id", "document"], split="audit").to_pylist()
@@ -224,30 +226,45 @@ def _write_points(estimate: Estimate) -> str:
     return "{} [{}, {}]".format(*numbers).replace("-", "−")
 
 
+def load_first() -> Study:
+    """Load the first study."""
+    return load(FOLDER / "first")
+
+
 def load_second() -> Study | None:
     """Load the second study; None before all its draws are trained."""
-    study = load(SECOND) if (SECOND / "models.csv").exists() else None
-    return study if study and len(study.seeds["gapft"]) == DRAWS else None
+    draws = sorted(SECOND.glob("draw-*"))
+    return load(*draws) if len(draws) == DRAWS else None
 
 
-def load(folder: Path = FIRST) -> Study:
-    """Load the tables of a folder."""
-    with (folder / "problems.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    with (folder / "models.csv").open() as file:
-        models = {row["model"]: row for row in csv.DictReader(file)}
+def load(*folders: Path) -> Study:
+    """Load a study from the tables of its draws, which have the same problems and source."""
+    models: dict[str, dict[str, str]] = {}
+    columns: dict[str, list[str]] = {}
+    for folder in folders:
+        draw_models, rows = (_read(folder / name) for name in ("models.csv", "problems.csv"))
+        models |= {row["model"]: row for row in draw_models}
+        for name in rows[0]:
+            column = [row[name] for row in rows]
+            if columns.setdefault(name, column) != column:
+                raise SystemExit(f"{folder}: {name} differs from that of {folders[0]}")
     passed: dict[str, list[list[bool]]] = {}
     seeds: dict[str, list[int]] = {}
     for model in models:
         condition, _, seed = model.partition("-seed")
-        passed.setdefault(condition, []).append([row[model] == "1" for row in rows])
+        passed.setdefault(condition, []).append([mark == "1" for mark in columns[model]])
         seeds.setdefault(condition, []).append(int(seed or 0))
     return Study(
-        *(np.array([row[key] for row in rows]) for key in ("problem", "family", "state")),
+        *(np.array(columns[key]) for key in ("problem", "family", "state")),
         passed={name: np.array(decisions) for name, decisions in passed.items()},
         seeds={name: tuple(numbers) for name, numbers in seeds.items()},
         models=models,
     )
+
+
+def _read(path: Path) -> list[dict[str, str]]:
+    with path.open() as file:
+        return list(csv.DictReader(file))
 
 
 #: The families in which GapFT's lead over uniform was larger in the first study.
@@ -446,12 +463,12 @@ def main() -> None:
     match sys.argv[1:]:
         case ["responses", place]:
             write_responses(place)
-        case ["extract", place]:
-            extract(place)
+        case ["extract", place, folder]:
+            extract(place, Path(folder))
         case ["power"]:
-            print(describe_power(load()))
+            print(describe_power(load_first()))
         case ["page"]:
-            studies = load(), load_second()
+            studies = load_first(), load_second()
             PAGE.write_text(insert_parts(PAGE.read_text(), render(*studies)))
             FIGURE.write_text(draw(*studies))
         case _:
