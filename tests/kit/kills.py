@@ -43,11 +43,13 @@ ENDINGS: Mapping[str, tuple[int, ...]] = {
 
 _WATCHING = '''
 import errno
+import fcntl
 import json
 import os
 import pathlib
 import re
 import signal
+import struct
 import sys
 import time
 
@@ -76,11 +78,25 @@ def is_planned(what, plan):
 
 
 def reach(what, **more):
-    """Record a piece of work, unless the command is to end here."""
-    plan = json.loads((FOLDER / "plan.json").read_text())
-    if is_planned(what, plan):
-        (FOLDER / "plan.json").write_text(json.dumps({"session": plan["session"]}))
+    """Record a piece of work, unless the command is to end here.
+
+    Two workers take turns, or neither would see that the other one has just done the same. The
+    lock is none of those that a test takes away.
+    """
+    with (FOLDER / "turns").open("ab") as turns:
+        fcntl.fcntl(turns, fcntl.F_SETLKW, struct.pack("hhqqi", fcntl.F_WRLCK, 0, 0, 0, 0))
+        plan = json.loads((FOLDER / "plan.json").read_text())
+        is_end = is_planned(what, plan)
+        if is_end:
+            (FOLDER / "plan.json").write_text(json.dumps({"session": plan["session"]}))
+        else:
+            record(what, plan, more)
+    if is_end:
         end(plan["ending"], int((FOLDER / "driver").read_text()))
+        record(what, plan, more)
+
+
+def record(what, plan, more):
     line = json.dumps({"session": plan["session"], "pid": os.getpid(), "what": what, **more})
     with (FOLDER / "record").open("ab", buffering=0) as file:
         file.write(line.encode() + b"\\n")
