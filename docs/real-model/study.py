@@ -288,7 +288,7 @@ def predict(study: Study) -> dict[str, Difference]:
         "6. regressions above replay": study.estimate(
             find_regressions, "gapft", "replay", study.ids
         ),
-        "7. GapFT minus uniform larger in two families": many - few,
+        "7. larger in two families": many - few,
     }
 
 
