@@ -41,8 +41,8 @@ GATE, GATE_GAIN = "all_verified", 0.05
 #: A contrast is refuted if its upper bound is below this share of the gate's gain.
 NEGLIGIBLE = 0.1
 REPLICATES = 2000
-#: Planned draws of the second study.
-DRAWS = 4
+#: The training seeds of the second study: one for each draw, none left out or replaced.
+SEEDS = (201, 202, 203, 204)
 
 Passed = NDArray[np.bool_]
 
@@ -162,7 +162,7 @@ class Study:
         return [self.models[f"{condition}-seed{seed}"] for seed in self.seeds[condition]]
 
     def change(self, condition: str, minus: str = SOURCE, members: Any = slice(None)) -> Difference:
-        """Difference the difference of two conditions' Pass@1 on some problems."""
+        """Compute the difference of two conditions' Pass@1 on some problems."""
         return self.estimate(
             lambda name: self.passed[name][:, members], condition, minus, self.ids[members]
         )
@@ -170,7 +170,7 @@ class Study:
     def estimate(
         self, values: Callable[[str], Passed], a: str, b: str, ids: NDArray[np.str_]
     ) -> Difference:
-        """Difference a mean over draws and problems, of a minus b, with the report's bootstrap."""
+        """Compute the difference of a mean, a minus b, with the report's bootstrap."""
         seeds = max(self.seeds[a], self.seeds[b], key=len)  # the source has one row
         shape = len(seeds), len(ids)
         rows = {
@@ -233,8 +233,13 @@ def load_first() -> Study:
 
 def load_second() -> Study | None:
     """Load the second study; None before all its draws are trained."""
-    draws = sorted(SECOND.glob("draw-*"))
-    return load(*draws) if len(draws) == DRAWS else None
+    folders = [SECOND / f"draw-{seed}" for seed in SEEDS]
+    if not all(folder.exists() for folder in folders):
+        return None
+    study = load(*folders)
+    if any(study.seeds[name] != SEEDS for name in study.conditions):
+        raise SystemExit(f"{SECOND}: expected each condition with the seeds {SEEDS}")
+    return study
 
 
 def load(*folders: Path) -> Study:
@@ -272,7 +277,7 @@ MANY = ("fraction_simplification", "number_filtering")
 
 
 def predict(study: Study) -> dict[str, Difference]:
-    """Difference each prediction of the second study; it says that the difference is above 0."""
+    """Compute each predicted difference; a prediction says that it is above 0."""
 
     def find_regressions(condition: str) -> Passed:
         return (study.states == "G") & ~study.passed[condition]
@@ -293,7 +298,7 @@ def predict(study: Study) -> dict[str, Difference]:
 
 
 def judge(difference: Difference, negligible: float) -> str:
-    """Judge a prediction by both intervals and the smallest difference that matters."""
+    """Judge a prediction by both intervals; only one that is not supported can be refuted."""
     estimate = difference.estimate
     if estimate.low > 0 and estimate_over_draws(difference.draws).low > 0:
         return "**supported**"
@@ -302,6 +307,9 @@ def judge(difference: Difference, negligible: float) -> str:
 
 def compute_power(first: Study, name: str, shared: float, repeats: int = 100_000) -> float:
     """Simulate how often a prediction is supported if the first study's difference is true.
+
+    The draws differ only by the part of the variance over problems that they do not share. The
+    bootstrap counts this part more than once: when it draws problems, and when it draws draws.
 
     Args:
         first: the study with the difference and its variance over problems.
@@ -313,9 +321,11 @@ def compute_power(first: Study, name: str, shared: float, repeats: int = 100_000
     difference = predict(first)[name]
     variance = float(np.var(difference.replicates))
     common = generator.normal(difference.value, np.sqrt(shared * variance), (repeats, 1))
-    draws = common + generator.normal(0, np.sqrt((1 - shared) * variance), (repeats, DRAWS))
-    total = np.sqrt(variance * (shared + (1 - shared) / DRAWS))
-    over_draws = stats.t.ppf(0.975, DRAWS - 1) * stats.sem(draws, axis=1)
+    n = len(SEEDS)
+    draws = common + generator.normal(0, np.sqrt((1 - shared) * variance), (repeats, n))
+    over_problems = variance * (shared + (1 - shared) * (2 * n - 1) / n**2)
+    total = np.sqrt(over_problems + draws.var(axis=1) / n)
+    over_draws = stats.t.ppf(0.975, n - 1) * stats.sem(draws, axis=1)
     lowest = draws.mean(axis=1) - np.maximum(stats.norm.ppf(0.975) * total, over_draws)
     return float(np.mean(lowest > 0))
 
@@ -337,13 +347,13 @@ def describe_power(first: Study) -> str:
 
 def render(first: Study, second: Study | None) -> dict[str, str]:
     """Render the page's parts as Markdown, by name."""
-    newest = second or first
+    newest, which = (second, "second") if second else (first, "first")
+    both = (first, second) if second else (first,)
     gate = newest.change(GATE)
-    passed_gate = gate.value >= GATE_GAIN and gate.estimate.low > 0
+    passed_gate = round(gate.value, 9) >= GATE_GAIN and gate.estimate.low > 0
     negligible = NEGLIGIBLE * gate.value
-    gate_text = (
-        f"`{GATE}` gains {gate} points, so the gate is {'' if passed_gate else '**not** '}passed"
-        + (f" and δ = {100 * negligible:.1f} points." if passed_gate else ".")
+    gate_text = f"In the {which} study, `{GATE}` gains {gate} points, so the gate is " + (
+        f"passed and δ = {100 * negligible:.1f} points." if passed_gate else "**not** passed."
     )
     earlier = predict(first)
     header: tuple[str, ...] = ("prediction", "first study")
@@ -355,7 +365,7 @@ def render(first: Study, second: Study | None) -> dict[str, str]:
             judge(difference, negligible) if passed_gate else "uninformative"
             for difference in found.values()
         ]
-        header += ("second study", "t over its draws", "outcome", "both")
+        header += ("second study", "t over its draws", "outcome", "t over all 5 draws")
         rows = [
             (
                 *row,
@@ -373,28 +383,52 @@ def render(first: Study, second: Study | None) -> dict[str, str]:
     )
     return {
         "outcome": (
-            f"**Outcome**: GapFT changes Pass@1 by {newest.change('gapft')} points; against "
-            f"uniform RFT the difference is {newest.change('gapft', 'uniform')} points"
-            f"{against_uniform}, against replay {newest.change('gapft', 'replay')}{against_replay}."
+            f"**Outcome** of the {which} study: GapFT changes Pass@1 by {newest.change('gapft')} "
+            f"points; against uniform RFT the difference is {newest.change('gapft', 'uniform')} "
+            f"points{against_uniform}, against replay {newest.change('gapft', 'replay')}"
+            f"{against_replay}."
         ),
         "gate": gate_text,
         "predictions": _table(header, rows),
         "conditions": _table(
-            ("condition", "n", "Pass@1", "change", "κ_S", "κ_U", "ρ_G", "“Answer:”", "cut"),
-            (_render_condition(newest, name) for name in newest.passed),
+            (
+                *("condition", "n", "Pass@1", "κ_S", "κ_U", "ρ_G", "“Answer:”", "cut"),
+                *_name_columns("change", both),
+            ),
+            (
+                [*_render_condition(newest, name), *(_render_change(s, name) for s in both)]
+                for name in newest.passed
+            ),
         ),
         "families": _table(
-            ("family", "G", "S", "U", "GapFT", "minus uniform", "minus replay"),
-            (_render_family(newest, name) for name in newest.list_families()),
+            (
+                *("family", "G", "S", "U", "GapFT", "minus replay"),
+                *_name_columns("minus uniform", both),
+            ),
+            (
+                [
+                    *_render_family(newest, name),
+                    *(s.change("gapft", "uniform", s.families == name) for s in both),
+                ]
+                for name in newest.list_families()
+            ),
         ),
         "costs": _describe_costs(newest),
     }
 
 
+def _name_columns(title: str, studies: Sequence[Study]) -> list[str]:
+    return [title] if len(studies) == 1 else [f"{title}: first study", "second study"]
+
+
+def _render_change(study: Study, name: str) -> str:
+    return "–" if name == SOURCE else str(study.change(name))
+
+
 def _render_family(study: Study, family: str) -> list[object]:
     members = study.families == family
     shares = [f"{100 * np.mean(study.states[members] == state):.0f}" for state in "GSU"]
-    differences = [study.change("gapft", minus, members) for minus in (SOURCE, "uniform", "replay")]
+    differences = [study.change("gapft", minus, members) for minus in (SOURCE, "replay")]
     return [_code(family), *shares, *differences]
 
 
@@ -405,11 +439,10 @@ def _render_condition(study: Study, name: str) -> list[object]:
     )
     shares = [f"{100 * study.passed[name].mean():.1f}"]
     if name == SOURCE:
-        shares += ["–"] * 4
+        shares += ["–"] * 3
     else:
         parts = by_state(study.states, study.passed[name])
         rates = (parts.kappa_s, parts.kappa_u, parts.rho_g)
-        shares += [str(study.change(name))]
         shares += ["–" if rate is None else f"{100 * float(rate):.1f}" for rate in rates]
     ends = [f"{100 * count / responses:.1f}" for count in (marked, cut)]
     return [_code(name), models[0]["n"] or "–", *shares, *ends]
