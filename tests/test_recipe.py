@@ -235,8 +235,10 @@ def test_search_keys_reach_the_decoding_of_samples(task: LettersTask) -> None:
 def test_evidence_keep_replaces_the_tasks_rule(
     task: LettersTask, keep: str | None, index: int
 ) -> None:
-    run = task.run("r", ["states"], splits=("pool", "audit"), search=K, evidence={"keep": keep})
-    assert run.task["keep"] == (keep or "shortest")
+    for earlier in ("last", keep):
+        run = task.run(
+            "r", ["states"], splits=("pool", "audit"), search=K, evidence={"keep": earlier}
+        )
     assert {row["kept_index"] for row in read_rows(run, "states/pool")} == {index}
     assert {row["first_success"] for row in read_rows(run, "states/pool")} == {0}
 

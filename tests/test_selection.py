@@ -198,6 +198,9 @@ def test_slots_are_counted_from_the_pool(solved: int, recovered: int) -> None:
     parsed = check_recipe({**CONTENT, "conditions": conditions}, "test")
     expected = {"a": solved + recovered, "b": 7, "c": recovered, "d": recovered}
     assert count_condition_slots(parsed, lambda _: states) == expected
+    with pytest.raises(UserError, match=r"key 'conditions\."):
+        count_condition_slots(parsed, lambda _: {**states, "S": 0})
+    count_condition_slots(parsed, lambda _: {**states, "S": 0}, [*conditions])
 
 
 # What selectors declare: other responses than the kept ones, and repeats

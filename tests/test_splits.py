@@ -20,7 +20,7 @@ from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recorded import list_warnings
 from gapft_harness.stages.pipeline import STAGES
-from gapft_harness.stages.search.disjoint import key_by_prompt, require_disjoint
+from gapft_harness.stages.search.disjoint import require_disjoint
 from gapft_harness.stages.search.splits import divide_pool, read_splits, sort_by_hash
 from gapft_harness.stages.verify.run import verify
 from tests.kit.command import call
@@ -118,7 +118,8 @@ def test_calibration_takes_the_last_problems_and_shares_none(
     rng.shuffle(split)
     assert divide_pool(split, size, audit)[1] == calibration
     for other in (pool, audit):
-        keyed = {"calibration": key_by_prompt(calibration), "other": key_by_prompt(other)}
+        splits = {"calibration": calibration, "other": other}
+        keyed = {name: [(p.id, p.prompt) for p in split] for name, split in splits.items()}
         require_disjoint(keyed, "t", keep_shared=False)
 
 

@@ -1,4 +1,4 @@
-"""Compare coverage and repetition on the training problems (Equation coverage_repetition).
+"""Compare coverage and repetition on the training problems (Equation 10).
 
 A fixed budget is spent on two halves A and B once each (``diffuse``), or on A twice
 (``concentrated``). With a_C(r) the success rate on half C after r exposures,

@@ -25,14 +25,12 @@ class Estimate:
         low: the lower end of the interval; NaN without an interval.
         high: the upper end.
         p: the two-sided p value of a difference; None without a test.
-        n: the number of items.
     """
 
     value: Fraction | float
     low: float = math.nan
     high: float = math.nan
     p: float | None = None
-    n: int | None = None
 
     @property
     def has_interval(self) -> bool:
@@ -46,7 +44,7 @@ class Estimate:
 
     def __neg__(self) -> Estimate:
         # Subtract instead of negating the ends: -0.0 would be displayed with a sign.
-        return Estimate(-self.value, 0 - self.high, 0 - self.low, self.p, self.n)
+        return Estimate(-self.value, 0 - self.high, 0 - self.low, self.p)
 
 
 def estimate_mean(
@@ -77,7 +75,7 @@ def estimate_share(share: Fraction | float, n: int) -> Estimate:
 
     It has a width where all items are equal, so that resampling shows no variation.
     """
-    return Estimate(share, *_compute_wilson_ends(float(share), n), n=n)
+    return Estimate(share, *_compute_wilson_ends(float(share), n))
 
 
 def estimate_paired_difference(

@@ -3,12 +3,12 @@
 Two models answer m items, under n pairs of training seeds. On an item their correctness differs
 with probability pi (the discordance), and delta is the effect: the difference of a pair of
 decisions is -1, 0 or 1, with mean delta and variance pi - delta^2. Seeds are independent, so the
-mean over seeds and items has variance (pi - delta^2) c / m with c = 1 / n, and a two-sided test at
-level a detects delta with the power
+mean over seeds and items has variance (pi - delta^2) / (n m), and a two-sided test at level a
+detects delta with the power
 
-    Phi((delta sqrt(m / c) - z sqrt(pi)) / sqrt(pi - delta^2)),    z the 1 - a/2 quantile.
+    Phi((delta sqrt(n m) - z sqrt(pi)) / sqrt(pi - delta^2)),    z the 1 - a/2 quantile.
 
-For c = 1 this is the usual power of McNemar's test (Miettinen 1968; Connor 1987, Biometrics 43,
+For n = 1 this is the usual power of McNemar's test (Miettinen 1968; Connor 1987, Biometrics 43,
 207-211).
 """
 
@@ -43,9 +43,8 @@ def compute_power(effect: float, *, seeds: int, items: int, discordance: float) 
         )
     if not 0 <= effect <= discordance:
         raise ValueError(f"the effect must be within 0..{discordance}, found {effect}")
-    repeats = 1 / seeds
     quantile = float(stats.norm.ppf(1 - LEVEL / 2))
-    distance = effect * math.sqrt(items / repeats) - quantile * math.sqrt(discordance)
+    distance = effect * math.sqrt(items * seeds) - quantile * math.sqrt(discordance)
     spread = math.sqrt(max(discordance - effect**2, 1e-300))
     return float(stats.norm.cdf(distance / spread))
 

@@ -220,7 +220,7 @@ def run_stages_alone(names: Sequence[str], run_dir: str | Path | None, options: 
 def _resolve_run_recipe(path: Path, options: Options) -> Recipe | None:
     """Return the run's recipe with the settings of the options; None if they set nothing."""
     stored = path / layout.RECIPE
-    if options.task and not stored.exists():
+    if options.task and (options.alone or not stored.exists()):
         return resolve_recipe(options)
     RunDirectory.open(path)
     if options.task or options.model is not None or options.model_args or options.overrides:

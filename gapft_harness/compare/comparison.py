@@ -27,7 +27,7 @@ from gapft_harness.core.errors import UserError, quote_unprintable
 from gapft_harness.core.text import natural_sort_key
 from gapft_harness.outcomes.joining import Joined, join, refuse_other_tasks
 from gapft_harness.outcomes.logs import Evaluation, Log, ModelRuns, find_models, find_single_run
-from gapft_harness.outcomes.samples import list_filters, list_metrics
+from gapft_harness.outcomes.samples import NO_FILTER, list_filters, list_metrics
 from gapft_harness.outcomes.table import (
     Metric,
     Outcomes,
@@ -168,6 +168,11 @@ def compare(before: str, after: Sequence[str], options: CompareOptions) -> Compa
     Raises:
         UserError: a log is missing or damaged, or the logs cannot be compared.
     """
+    if options.source_samples and options.verifier is not None and after:
+        raise UserError(
+            "--source-samples: samples keep the verdicts of their logs, but --verifier judges the "
+            "other responses again; leave one of both options out"
+        )
     # Find the logs, and judge their responses again if a verifier is chosen
     finding: Any = {"latest": options.latest, "plugin_files": options.plugin_files}
     source = find_single_run(before, options.tasks, "BEFORE", **finding)
@@ -310,7 +315,7 @@ def _choose_nearest(log: Log, metric: Metric, options: CompareOptions) -> Metric
     except UnknownFilter:
         first = find_first(log, None)
     filters = list_filters(first)
-    filter_name = options.filter if options.filter in filters else next(iter(filters), "none")
+    filter_name = options.filter if options.filter in filters else next(iter(filters), NO_FILTER)
     has_metric = metric.metric in list_metrics(first, filter_name)
     own_metric = metric.metric if has_metric else None
     return choose_metrics(Evaluation((log,)), own_metric, filter_name)[log.task]
@@ -378,9 +383,9 @@ def _number_clusters(
 def _select_groups(
     rows: Outcomes, joined: Joined, options: CompareOptions, tasks: Sequence[str]
 ) -> Sequence[str]:
-    """Return groups by the chosen field, else by task if there are several logs; else none."""
+    """Return groups by the chosen field, else by task if there are several; else none."""
     if not rows.groups:
-        return tasks if len(rows.logs) > 1 else ()
+        return tasks if len({log.task for log in rows.logs}) > 1 else ()
     groups = [rows.groups[row] for row in joined.before.tolist()]
     if len(set(groups)) > _MAX_GROUPS:
         raise UserError(

@@ -41,8 +41,8 @@ def open_texts(comparison: Comparison, *, written: bool) -> Iterator[ReadText]:
         written: whether the page has every changed document, and the explorer.
 
     Yields:
-        A function that returns the first response of an evaluation to a document, by its number
-        in the evaluation's log.
+        A function that returns the first response of an evaluation to a document, by its index
+        in the evaluation's ``Outcomes``.
     """
     shown = None if written else comparison.options.shown
     before = (comparison.before, comparison.joined.before)

@@ -16,7 +16,7 @@ from gapft_harness.core.records import Gold
 from gapft_harness.hooks.judge import Judge
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.outcomes.logs import Evaluation, Log
-from gapft_harness.outcomes.samples import Sample, find_field, list_filters, name_score
+from gapft_harness.outcomes.samples import NO_FILTER, Sample, find_field, list_filters, name_score
 from gapft_harness.outcomes.table import find_first
 from gapft_harness.recipe.reading import parse_yaml
 
@@ -51,7 +51,7 @@ class JudgedLog(Log):
 
     def read_samples(self) -> Iterator[Sample]:
         """Yield the judged responses."""
-        score = name_score(self.verifier, self.filter or "none")
+        score = name_score(self.verifier, self.filter or NO_FILTER)
         samples = _select_samples(Log.read_samples(self), self.filter)
         for sample, passed, reason in zip(samples, self.passed, self.reasons, strict=True):
             yield sample._replace(scores={score: passed}, reason=reason)

@@ -35,8 +35,11 @@ def refuse_credentials(args: Mapping[str, Any], where: str) -> None:
     elif header is not None:
         keys.append("header")
     url = args.get("base_url")
-    if isinstance(url, str) and strip_credentials(url) != urlunsplit(urlsplit(url)):
-        keys.append("base_url")
+    try:
+        if isinstance(url, str) and strip_credentials(url) != urlunsplit(urlsplit(url)):
+            keys.append("base_url")
+    except ValueError as error:
+        raise UserError(f"{where}: model.args.base_url: not a URL ({error})") from error
     if keys:
         raise UserError(
             f"{where}: model.args.{keys[0]} contains a user name or a key, and the recipe is "

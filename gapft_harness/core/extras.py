@@ -15,6 +15,7 @@ from gapft_harness.core.errors import UserError
 _EXTRAS = {
     **dict.fromkeys(("torch", "transformers", "peft", "accelerate", "safetensors"), "hf"),
     "vllm": "vllm",
+    "ray": "ray",
     "trl": "online",
     "reasoning_gym": "reasoning-gym",
     **dict.fromkeys(("tensorboard", "wandb", "trackio"), "trackers"),

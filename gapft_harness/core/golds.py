@@ -14,12 +14,12 @@ def gold_answer(gold: Any) -> str | None:
     """Return the class of a gold answer: an option's letter, a word or a number; else None.
 
     Args:
-        gold: a text or a number, or a mapping with one under ``answer``.
+        gold: a text or a whole number, or a mapping with one under ``answer``.
     """
     answer = gold.get("answer") if isinstance(gold, Mapping) else gold
-    if isinstance(answer, bool) or not isinstance(answer, str | int) or answer == "":
+    if isinstance(answer, bool) or not isinstance(answer, str | int):
         return None
-    return str(answer).strip()
+    return str(answer).strip() or None
 
 
 def gold_fault(gold: Any) -> str:
@@ -30,7 +30,9 @@ def gold_fault(gold: Any) -> str:
     """
     if gold_answer(gold) is not None:
         return ""
-    return f"is {gold!r:.60}; expected a text or a number, or a mapping with one under 'answer'"
+    return (
+        f"is {gold!r:.60}; expected a text or a whole number, or a mapping with one under 'answer'"
+    )
 
 
 def is_answer_alone(text: str, gold: Any) -> bool:

@@ -204,10 +204,11 @@ def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any], str]]:
     Raises:
         UserError: the file cannot be read, is empty, or a line is not a JSON object.
     """
-    number = 0
+    is_empty = True
     for number, text in read_lines(path):
         if text.strip():
+            is_empty = False
             place = f"{path}, line {number}"
             yield number, parse_object(text, place), place
-    if not number:
+    if is_empty:
         raise UserError(f"{path}: is empty; expected one JSON object per line")

@@ -85,7 +85,7 @@ def list_stored(store: Store, runs: Iterable[Path]) -> list[StoredWork]:
         if not records:
             continue
         facts = [record.get("facts", {}) for record in records]
-        users = {names_by_path[f["run"]] for f in facts if f.get("run") in names_by_path}
+        users = {names_by_path[r["run"]] for r in records if r.get("run") in names_by_path}
         users |= users_by_place.get(f"{folder.parent.name}/{folder.name}", set())
         works.append(
             StoredWork(

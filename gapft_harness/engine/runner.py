@@ -161,6 +161,7 @@ class Runner:
                         "inputs": step.list_paths(),
                         "values": {**step.settings, **step.operational},
                         "target": str(self.run.path / _OWN / step.name),
+                        "run": str(self.run.path.resolve()),
                     }
                     for step in steps
                 ],
@@ -186,7 +187,7 @@ class Runner:
         return output
 
     def _report_reasons(self, steps: Mapping[str, Step]) -> None:
-        """Report why outputs that the run had are made again."""
+        """Report why outputs that the run had are replaced."""
         records = self.run.read_records()
         counts = Counter[tuple[str, str]]()
         for name, step in steps.items():
@@ -200,7 +201,7 @@ class Runner:
                 self.changes.append(f"{folder}: {own}")
         for (folder, reason), count in counts.items():
             noun = "file" if count == 1 else "files"
-            self._report_line(f"{folder}: making {count} {noun} again: {reason}")
+            self._report_line(f"{folder}: replacing {count} {noun}: {reason}")
 
 
 @dataclass(frozen=True)
@@ -213,6 +214,7 @@ class Order:
         inputs: paths by argument.
         values: further arguments.
         target: a path in the run, for an output that the store must not keep.
+        run: the run directory.
     """
 
     place: str
@@ -220,6 +222,7 @@ class Order:
     inputs: Mapping[str, Any]
     values: Mapping[str, Json]
     target: str
+    run: str
 
     def build_arguments(self, output: Path) -> dict[str, Any]:
         """Build the arguments of the step's function."""
@@ -307,7 +310,7 @@ def _make_missing(
             if facts.get(OWN_RUN_ONLY):
                 place_link(path, Path(order.target))
             else:
-                store.commit(path, order.place, order.made_from, facts)
+                store.commit(path, order.place, order.made_from, facts, order.run)
             facts_by_place[order.place] = facts
     return facts_by_place
 

@@ -176,7 +176,9 @@ class Store:
                 _clear_folder(folder)
                 folder.rmdir()  # unless it has hidden files
 
-    def commit(self, path: Path, place: str, made_from: Mapping[str, Json], facts: Facts) -> None:
+    def commit(
+        self, path: Path, place: str, made_from: Mapping[str, Json], facts: Facts, run: str
+    ) -> None:
         """Store a written output; its claim must be held. If there is one already, it stays.
 
         Args:
@@ -184,6 +186,7 @@ class Store:
             place: ``FUNCTION/KEY``.
             made_from: the content of the key.
             facts: the facts of the output.
+            run: the run directory that it was made for.
         """
         folder = path.parent
         final = self.root / place
@@ -193,6 +196,7 @@ class Store:
             "facts": facts,
             "digest": digest,
             "sha256": content_hash([facts, digest]),
+            "run": run,
         }
         (folder / MADE_FROM).write_text(json.dumps(record, indent=1), encoding="utf-8")
         sync_tree(folder)

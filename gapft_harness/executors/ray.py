@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.extras import install_command
 from gapft_harness.executors.jobs import RESUME_HINT, encode_error, job_error, run_job
 from gapft_harness.executors.ray_cluster import (
     ANSWER_TIMEOUT_S,
@@ -145,8 +146,7 @@ class RayExecutor:
     def __init__(self, settings: Mapping[str, Any], plugin_files: Sequence[str] = ()) -> None:
         if importlib.util.find_spec("ray") is None:
             raise UserError(
-                "executor ray: the package ray is not installed; run pip install "
-                "'gapft-harness[ray]'"
+                f"executor ray: the package ray is not installed; run {install_command('ray')}"
             )
         self._address: str | None = settings.get("address")
         self._gpus: float | None = settings.get("gpus")

@@ -18,8 +18,8 @@ from gapft_harness.training.groups import Group, group_facts, read_groups
 _NOTE = (
     "Difference: Pass@1 minus that of the reference, the first row, in percentage points; the "
     "report's section on another rule has both rules. Conditions have equal updates, not equal "
-    "tokens; tokens are of one seed. Empty: updates whose groups were all flat. No reward: "
-    "responses that the reward's verifier could not judge."
+    "tokens; updates and tokens are of one seed. Over all seeds: Empty: updates whose groups were "
+    "all flat. No reward: responses that the reward's verifier could not judge."
 )
 _COLUMNS = (
     api.Column("condition", "condition"),

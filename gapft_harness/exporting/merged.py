@@ -40,6 +40,7 @@ def write_merged_model(run: RunDirectory, out: Path, name: str) -> list[Path]:
         raise UserError(f"{fault} {did_you_mean(name, arms)}")
     adapter = Adapter(arms[name], str(run.file(layout.adapter_path(arms[name]))))
     arguments = resolve_model_args(run.recipe)
+    out = out.absolute()  # the working directory has a name too
     with write_folder(out) as partial:
         save_merged_weights(arguments, adapter, partial)
         base = find_weights_folder(arguments)

@@ -16,6 +16,7 @@ from typing import Any, TextIO
 
 from gapft_harness.core.files import replace_file, write_json
 from gapft_harness.core.records import Problem, Response, Verdict
+from gapft_harness.outcomes.samples import PASS_AT_1
 from gapft_harness.stages.generation.table import count_tokens
 
 GREEDY_LOG, SAMPLES_LOG = "greedy", "samples"
@@ -90,7 +91,7 @@ def write_rows(
     """
     for kind, judged in ((GREEDY_LOG, [deployed]), (SAMPLES_LOG, samples)):
         passing = sum(item.verdict.passed for item in judged) / len(judged)
-        metrics = dict(deployed.metrics) if kind == GREEDY_LOG else {"pass@1": passing}
+        metrics = dict(deployed.metrics) if kind == GREEDY_LOG else {PASS_AT_1: passing}
         filtered = [item.filtered for item in judged]
         row = {
             "doc_id": number,

@@ -23,6 +23,7 @@ from gapft_harness.gap.logs import (
 )
 from gapft_harness.gap.searched import Search, note_deployment
 from gapft_harness.hooks.manager import Plugins
+from gapft_harness.outcomes.samples import NO_FILTER, PASS_AT_1
 from gapft_harness.outcomes.searches import Endings
 from gapft_harness.outcomes.verdicts import Verdicts, encode_answers
 from gapft_harness.run_directory import layout
@@ -35,10 +36,6 @@ if TYPE_CHECKING:
 
 #: Number of problems whose responses are judged at once.
 _BATCH = 200
-#: The filter's name in lm_eval's logs for a task without filters.
-_NO_FILTER = "none"
-#: The metric's name if a verifier judges, or if ``pass_at`` decides by a graded metric.
-_DECISION = "pass@1"
 
 
 @dataclass(slots=True)
@@ -98,8 +95,8 @@ def measure_search(
     loaded = load_task(str(task["name"]), [Path(path) for path in include_paths])
     rows_by_id = {problem.id: row for row, problem in enumerate(loaded.read(split))}
     stock = _load_stock_task(task)
-    filters = [_NO_FILTER] if stock is None else stock.filters
-    chosen = _NO_FILTER if stock is None else stock.filter
+    filters = [NO_FILTER] if stock is None else stock.filters
+    chosen = NO_FILTER if stock is None else stock.filter
     verifier_reads = plugins.can_read_answers(task["verifier"])
     tallies = {
         name: _Tally(verifier_reads if stock is None else stock.can_extract(name))
@@ -125,7 +122,7 @@ def measure_search(
                     write_rows(files, problem, number, target, options, name, rows[0], rows[1:])
     # Write lm_eval's results file beside the logs
     verdicts = {name: tally.build_verdicts() for name, tally in tallies.items()}
-    metric = _DECISION if stock is None or stock.pass_at is not None else stock.metric
+    metric = PASS_AT_1 if stock is None or stock.pass_at is not None else stock.metric
     task_config = loaded.resolve_config()
     version = (task_config.get("metadata") or {}).get("version")
     config: dict[str, Any] = {
@@ -139,7 +136,7 @@ def measure_search(
             for name, filter_verdicts in verdicts.items()
         },
         SAMPLES_LOG: {
-            f"pass@1,{name}": float(filter_verdicts.passing.mean()) / k
+            f"{PASS_AT_1},{name}": float(filter_verdicts.passing.mean()) / k
             for name, filter_verdicts in verdicts.items()
         },
     }
@@ -161,7 +158,12 @@ def measure_search(
         chosen=chosen,
         split=split,
         judge=f"verifier {task['verifier']}" if stock is None else stock.judge_description,
-        settings={**config["search"], **config, "source": read_source(run)},
+        settings={
+            **config["search"],
+            "model": config["model"],
+            "model_args": config["model_args"],
+            "source": read_source(run),
+        },
         facts={"version": version, "metric": decisive, "filter": chosen},
         warnings=list_warnings(run),
         notes=notes,
@@ -217,7 +219,7 @@ def _judge_problems(
                 Judgement(
                     judged.response,
                     judged.response.text,
-                    {_DECISION: float(judged.verdict.passed)},
+                    {PASS_AT_1: float(judged.verdict.passed)},
                     judged.verdict,
                     judged.answer,
                 )
@@ -227,7 +229,7 @@ def _judge_problems(
     flat = [(problem.gold, judged) for problem, responses in problems for judged in responses]
     texts = [judged.response.text for _, judged in flat]
     outcomes = iter(stock.judge_with_filter([gold for gold, _ in flat], texts, filter))
-    decision = _DECISION if stock.pass_at is not None else stock.metric
+    decision = PASS_AT_1 if stock.pass_at is not None else stock.metric
     extracts = stock.can_extract(filter)
     for _, responses in problems:
         row = []

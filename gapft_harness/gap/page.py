@@ -108,7 +108,7 @@ def _note_findings(view: str, findings: Mapping[str, SearchFindings]) -> Iterato
         if item.endings.errors:
             yield (
                 f"{item.endings.errors:,} of {item.endings.responses:,} responses could not be "
-                f"judged ({view} {name}); they count as not passed, and the logs have the reasons."
+                f"judged ({view} {name}); they count as not passed."
             )
     faults: dict[str, list[str]] = {}
     for name, item in findings.items():

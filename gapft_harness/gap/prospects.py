@@ -51,14 +51,14 @@ def advise(splits: Mapping[str, SearchFindings], seeds: int) -> Advice:
     would have to be corrected, the gain is too small.
 
     Args:
-        splits: the searched splits; the gain is judged on the audit, else on the pool.
+        splits: the searched splits; the gain is judged on the audit.
         seeds: number of training seeds.
     """
-    judged = splits.get("audit") or splits["pool"]
     if fault := describe_fault(splits):
         return Advice("no advice", fault)
     if "audit" not in splits:
         return Advice("no advice", "No audit was searched, on which a gain would be measured.")
+    judged = splits["audit"]
     items = len(judged.verdicts.passing)
     detectable = {n: _find_effect(n, items) for n in sorted({1, 3, 5, 10, seeds})}
     pool = splits.get("pool")
@@ -123,7 +123,7 @@ def _compare_gain(
 
 
 def _find_deciding_problems(found: Estimate, problems: int, seeds: int) -> int | None:
-    """Find how many audit problems with the same share of S separate it from what they show.
+    """Find how many audit problems would separate the share of S from the detectable effect.
 
     Args:
         found: the share of S.

@@ -17,7 +17,7 @@ from gapft_harness.report.reading.audits import read_verdicts
 from gapft_harness.report.reading.endings import read_endings
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory
-from gapft_harness.run_directory.recorded import list_warnings
+from gapft_harness.run_directory.recorded import list_warnings, read_judged_facts
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,7 @@ def read_search(run: RunDirectory, plugins: Plugins) -> Search:
     tables = {split: run.file(layout.responses_path(split)) for split in searched_splits}
     verdicts = {split: _read_split(table, k) for split, table in tables.items()}
     rows = read_endings(tables, plugins.can_read_answers(run.task["verifier"]))
+    counts = read_judged_facts(run, "verdicts")
     shown = searched_splits[-1]  # the audit, if it was searched
     return Search(
         task=run.task["name"],
@@ -103,7 +104,12 @@ def read_search(run: RunDirectory, plugins: Plugins) -> Search:
         warnings=list_warnings(run),
         notes=note_deployment(run.recipe),
         endings={
-            split: Endings(verdicts[split].passing.size * (1 + k), row["limit"], row["unanswered"])
+            split: Endings(
+                verdicts[split].passing.size * (1 + k),
+                row["limit"],
+                row["unanswered"],
+                counts[split].get("error", 0) + counts[split].get("timeout", 0),
+            )
             for split, row in rows.items()
         },
     )

@@ -141,8 +141,8 @@ class Judge(Closing):
 
         A verifier must not raise. If it does, its pairs are judged one by one. Each pair on which
         it raises gets an ``error`` verdict with the exception as the reason, so one unusual
-        response does not end a run. If it raises on every pair, the first exception is raised
-        again.
+        response does not end a run. If it raises on each of several pairs, the first exception is
+        raised again.
 
         Raises:
             PluginError: the verifier returned a wrong number of verdicts, or a value that is not a

@@ -70,10 +70,10 @@ class Run:
 
     @property
     def decisions(self) -> pa.Table:
-        """Deployment decodes with verdicts of the trained models that are audited so far.
+        """Decodes with verdicts: those of the audited models, and those of experiments.
 
         ``of`` names other settings of a decode, such as ``scale-0.75``. In the rows that the report
-        compares, it is empty.
+        compares, it is empty; these are deployment decodes of trained models.
         """
         return self.read("decisions")
 

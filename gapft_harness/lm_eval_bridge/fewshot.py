@@ -85,6 +85,11 @@ def find_examples(task: Any) -> Documents:
             f"{describe_task(config)}: few-shot examples need the key fewshot_split or "
             "training_split (the split to draw them from); add one, or set num_fewshot to 0"
         )
+    if fewshot.process_docs is not config.process_docs:
+        raise UserError(
+            f"{describe_task(config)}: fewshot_config.process_docs is not supported; expected the "
+            "task's process_docs, or fewshot_config.samples"
+        )
     documents: Documents = task.split(split)
     return documents
 
@@ -105,8 +110,8 @@ def check_examples(
         UserError: too many of the checked answers fail; the message shows one of them.
     """
     documents = find_examples(task)
-    step = max(1, len(documents) // _JUDGED)
-    rows = range(0, len(documents), step)[:_JUDGED]
+    count = min(_JUDGED, len(documents))
+    rows = [number * len(documents) // count for number in range(count)]
     answers = [_render_answer(task, documents[row]) for row in rows]
     verdicts = judge(answers, [task.gold(documents[row]) for row in rows])
     failed = [
@@ -125,4 +130,7 @@ def check_examples(
 
 def _render_answer(task: Any, document: Document) -> str:
     target = task.doc_to_target(document, task.fewshot_cfg.doc_to_target)
+    choices = task.fewshot_cfg.doc_to_choice
+    if choices and isinstance(target, int):
+        target = task.doc_to_choice(document, choices)[target]
     return str(target[0] if isinstance(target, list) and target else target)

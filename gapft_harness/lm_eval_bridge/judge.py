@@ -53,14 +53,14 @@ class Scores(dict[str, Any]):
         self,
         metrics: Mapping[str, float],
         verdicts: Sequence[Verdict],
-        answers: Sequence[str | None] = (),
+        answers: Sequence[str | None],
     ) -> None:
-        """Store metrics by name; verdicts, and answers if any, in the order of the responses."""
+        """Store metrics by name; verdicts and answers in the order of the responses."""
         counts = {f"verifier_{s}s": _count_status(verdicts, s) for s in ("timeout", "error")}
         super().__init__(metrics, **counts)
         self[VERDICTS] = [
             {"status": v.status, "reason": v.reason} | ({} if a is None else {"answer": a})
-            for v, a in zip(verdicts, answers or [None] * len(verdicts), strict=True)
+            for v, a in zip(verdicts, answers, strict=True)
         ]
 
     def items(self) -> ItemsView[str, Any]:  # type: ignore[override]

@@ -68,8 +68,8 @@ class StockTask:
 
     Raises:
         UserError: unknown task, metric or filter; a group; a task that does not generate text or
-            that runs programs; a filter that needs several responses; or a metric for which lower
-            is better.
+            that runs programs outside the sandbox; a filter that needs several responses; or a
+            metric for which lower is better.
     """
 
     def __init__(

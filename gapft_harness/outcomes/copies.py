@@ -13,7 +13,7 @@ class CopyDetector:
     Engines that share one random stream return the same response for two sample numbers on every
     problem; engines that ignore ``do_sample`` return one response K times. Short answers are often
     equal by chance, so only agreement on *every* problem counts, over at least 20 problems that
-    have both samples, and a pair of sample numbers is suspicious only if other pairs differ.
+    have both samples.
     """
 
     _MIN_PROBLEMS = 20

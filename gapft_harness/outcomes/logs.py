@@ -274,6 +274,7 @@ def find_runs(
         matches = _match_pattern(argument)
         groups = [_find_logs(match, plugin_files) for match in matches if match.is_dir()]
         files = [match for match in matches if match.is_file()]
+        files.sort(key=lambda file: natural_sort_key(str(file.parent)))
         for _, folder_files in groupby(files, key=lambda file: file.parent):
             logs = [open_log(file, plugin_files) for file in folder_files]
             groups += [[log] for log in logs] if len({log.task for log in logs}) == 1 else [logs]

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from gapft_harness.core.errors import UserError, quote_unprintable
 from gapft_harness.outcomes.logs import Log
+from gapft_harness.outcomes.samples import NO_FILTER
 
 #: Tolerance between a mean and the reported number, for floating-point rounding.
 _RELATIVE, _ABSOLUTE = 1e-6, 1e-9
@@ -100,7 +101,7 @@ def find_scale(log: Log, metric: str, filter: str, values: NDArray[np.float64]) 
             return Scale(mark=mark)
     if -mean < math.log(1e300) and _is_close(math.exp(-mean), reported):
         return Scale(negative_log=True)
-    filter_text = "" if filter == "none" else f" under filter {quote_unprintable(filter)}"
+    filter_text = "" if filter == NO_FILTER else f" under filter {quote_unprintable(filter)}"
     raise UserError(
         f"{log.path}: the mean of {quote_unprintable(metric)} over {len(measured):,} "
         f"rows{filter_text} is {mean:.6g}, but {log.results} reports {reported:.6g}. Either the "

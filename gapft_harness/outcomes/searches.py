@@ -90,10 +90,10 @@ def compute_search(verdicts: Verdicts, endings: Endings | None = None) -> Search
     k = verdicts.k
     ks = range(1, k + 1)
     problems = len(states)
-    rates = [pass_at_k(verdicts.passing, k, term) for term in ks]
-    exact = [verdicts.compute_pass_at(term) for term in ks]
-    columns = [*rates, *(term - rates[0] for term in rates)]
-    estimates = _estimate_means([*exact, *(term - exact[0] for term in exact)], columns)
+    rates = [pass_at_k(verdicts.passing, k, size) for size in ks]
+    exact = [verdicts.compute_pass_at(size) for size in ks]
+    columns = [*rates, *(rate - rates[0] for rate in rates)]
+    estimates = _estimate_means([*exact, *(share - exact[0] for share in exact)], columns)
     majority = majority_gain = None
     votes = verdicts.compute_majority()
     if votes is not None:
@@ -132,8 +132,17 @@ def _estimate_means(
         stacked, np.arange(problems), replicates=REPLICATES, stream=Stream(_SEED, "gap")
     )
     return [
-        estimate_share(value, problems)
-        if np.isin(column, (0, 1)).all() or ((column == column[0]).all() and value >= 0)
-        else estimate_mean(value, replicates)
+        _estimate_mean(value, column, replicates)
         for value, column, replicates in zip(values, columns, means.T, strict=True)
     ]
+
+
+def _estimate_mean(
+    value: Fraction | float, column: NDArray[np.float64], replicates: NDArray[np.float64]
+) -> Estimate:
+    is_constant = (column == column[0]).all()
+    if is_constant and value < 0:
+        return -estimate_share(-value, len(column))
+    if is_constant or np.isin(column, (0, 1)).all():
+        return estimate_share(value, len(column))
+    return estimate_mean(value, replicates)

@@ -260,6 +260,8 @@ def find_first(log: Log, filter: str | None) -> Sample:
         if filter is None or filter in list_filters(sample):
             return sample
         filters.update(dict.fromkeys(list_filters(sample)))
+    if filter is None:
+        raise UserError(f"{log.path}: has no responses; expected at least one")
     raise _unknown_filter_error(log, filter, filters)
 
 
@@ -348,7 +350,7 @@ def read_outcomes(
     Args:
         run: the evaluation.
         metrics: by task, the metric.
-        on: fields that identify a document (``samples.hash_document``); empty: all.
+        on: fields that identify a document (``hash_problem``); empty: all.
         side: 0 for the logs before, 1 for logs after.
         cluster: the field that documents of one cluster share.
         by: the field to compare by.

@@ -13,7 +13,6 @@ from gapft_harness.presentation.visible import make_visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
 
 _WIDTH = 5.6  # inches
 #: The smallest distance between the names of two lines, as a share of the vertical axis.

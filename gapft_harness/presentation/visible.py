@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import re
 
-#: Longer texts are folded on the page, or cut where the complete text is not needed.
-MAX_CHARS = 1200
-
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _INVISIBLE = re.compile(
     r"[\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]"
@@ -23,7 +20,7 @@ def make_visible(text: str) -> str:
     return _INVISIBLE.sub(lambda match: f"<U+{ord(match[0]):04X}>", pictured)
 
 
-def shorten(text: str, max_chars: int = MAX_CHARS) -> str:
+def shorten(text: str, max_chars: int) -> str:
     """Make a text visible, and cut it to ``max_chars`` characters with a note on the rest."""
     if len(text) <= max_chars:
         return make_visible(text)

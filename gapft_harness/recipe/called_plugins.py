@@ -82,7 +82,8 @@ def find_selector(
     """Return the selector of a condition, bound to its parameters, and its registration.
 
     Raises:
-        UserError: the selector is unknown, or does not take these parameters, or an own n or k.
+        UserError: the selector is unknown, does not take these parameters, or has its own budget
+            and the condition sets n.
     """
     settings = recipe.conditions[condition]
     entry = plugins.get("selector", settings.selector)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, TypeAdapter
 
 from gapft_harness.core.records import SOURCE
-from gapft_harness.recipe.sections import RecipeSection, Slots
+from gapft_harness.recipe.sections import Grpo, RecipeSection, Slots
 
 #: Conditions name files. (Not checked for conditions named after their selector.)
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
@@ -77,12 +77,15 @@ def find_own_settings(recipe: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         Values by condition and dotted key (``k``, ``training.learning_rate``); values equal to the
         run's are omitted.
     """
-    run = {"k": recipe["search"]["k"]}
+    run: dict[str, Any] = {"k": recipe["search"]["k"]}
+    run["training.grpo"] = Grpo().model_dump(mode="json")
     run |= {f"training.{key}": value for key, value in recipe["training"].items()}
     settings_by_condition = {}
     for name, condition in _READER.validate_python(recipe["conditions"]).items():
-        settings = {} if condition.k is None else {"k": condition.k}
+        settings: dict[str, Any] = {} if condition.k is None else {"k": condition.k}
         settings |= {f"training.{key}": value for key, value in condition.training.items()}
+        if "grpo" in condition.training:
+            settings["training.grpo"] = {**run["training.grpo"], **condition.training["grpo"]}
         settings_by_condition[name] = {
             key: value for key, value in settings.items() if value != run.get(key)
         }

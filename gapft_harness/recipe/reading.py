@@ -169,6 +169,8 @@ def check_recipe(content: dict[str, Any], source: str, settings: Sequence[Settin
     options = {setting.key: setting.option for setting in settings}
     try:
         recipe = Recipe.model_validate_json(json.dumps(content, default=str), strict=True)
+    except TypeError as error:
+        raise UserError(f"{source}: a key is not text ({error}); put it in quotes") from error
     except ValidationError as error:
         raise build_recipe_error(error, content, Recipe, source, options) from error
     for name, condition in recipe.conditions.items():

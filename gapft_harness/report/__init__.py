@@ -83,7 +83,7 @@ def require_replaceable(folder: Path) -> None:
 def replace_folder(folder: Path, contents: Mapping[str, bytes]) -> None:
     """Write all files to a temporary folder next to it, then exchange the folders.
 
-    An interruption leaves the old folder as it was.
+    An interruption leaves the old folder; between both exchanges, only as ``.NAME.earlier``.
     """
     partial_folder, earlier_folder = (
         folder.with_name(f".{folder.name}.{suffix}") for suffix in ("partial", "earlier")

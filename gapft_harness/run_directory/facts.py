@@ -26,7 +26,11 @@ class DecodingFacts(TypedDict):
 
 
 class TaskFacts(TypedDict, total=False):
-    """The task, as the search read it; empty before."""
+    """The task, as the search read it; empty before.
+
+    ``keep`` is the task's own rule. ``recipe`` has the recipe's settings of the search that no key
+    of an output has (``recipe_changes.select_searched``).
+    """
 
     name: str
     version: str
@@ -37,6 +41,7 @@ class TaskFacts(TypedDict, total=False):
     keep: str
     decoding: DecodingFacts
     episode: dict[str, int]  # attempts and executions
+    recipe: dict[str, Any]
 
 
 class StageFacts(TypedDict):

@@ -76,7 +76,7 @@ def arm_path(folder: str, arm: Arm) -> str:
 
 
 def decisions_path(arm: Arm, experiment: str = "") -> str:
-    """Return the path of an arm's deployment decodes.
+    """Return the path of an arm's decodes.
 
     Args:
         arm: the arm.

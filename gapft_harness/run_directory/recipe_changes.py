@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -62,10 +63,40 @@ def _fill_task_values(before: dict[str, Any], after: dict[str, Any], task: TaskF
     }
     for section, values in values_by_section.items():
         for key, value in values.items():
-            if before[section][key] is None:
+            if section in before and before[section][key] is None:
                 before[section][key] = value
                 if after[section][key] is None:
                     after[section][key] = value
+
+
+def select_searched(recipe: Recipe) -> dict[str, Any]:
+    """Select the settings that decide problems and verdicts and are in no key of an output."""
+    content = recipe.model_dump(mode="json")
+    return {
+        **{section: content[section] for section in ("data", "verifier", "episode")},
+        "search": {"max_gen_toks": recipe.search.max_gen_toks},
+        "experiments": {"scaling": {"calibration": recipe.calibration}},
+    }
+
+
+def require_searched_recipe(path: Path, recipe: Recipe, task: TaskFacts) -> None:
+    """Require that a run was searched with the settings of its recipe.
+
+    Args:
+        path: the run directory.
+        recipe: the recipe.
+        task: the task, as the search recorded it.
+
+    Raises:
+        UserError: settings differ; the message names the keys.
+    """
+    before, after = deepcopy(task["recipe"]), select_searched(recipe)
+    _fill_task_values(before, after, task)
+    if differing := list_differences(before, after):
+        raise UserError(
+            f"{path}: the search has other settings: {'; '.join(differing)}; run the command "
+            "without --only"
+        )
 
 
 def list_setting_changes(earlier: Recipe, recipe: Recipe) -> list[str]:

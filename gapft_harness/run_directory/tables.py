@@ -2,7 +2,7 @@
 
 ``SPLIT/problems.parquet`` has one row for each problem, ordered by id. ``SPLIT/responses.parquet``
 and ``decisions/ARM.parquet`` contain responses with verdicts, ordered by problem id, then index;
-index -1 is the deployment decode, the only one in decisions.
+index -1 is the deployment decode. Decisions have it alone or, for an experiment, samples alone.
 ``states/SPLIT.parquet`` contains the states, ``selections/ARM.parquet`` a training set.
 """
 
@@ -229,8 +229,8 @@ def parse_status(status: Any, path: Path, place: str = "") -> Status:
     if status not in STATUSES:
         raise GapftError(
             f"{path}{place}: invalid verdict {status!r:.40}; expected one of "
-            f"{', '.join(STATUSES)}. The verifier returned an invalid verdict, so no results can "
-            "be computed: fix the verifier, and search again in a new run directory"
+            f"{', '.join(STATUSES)}. The file is damaged: restore it, or delete it, and the same "
+            "command makes it again"
         )
     valid_status: Status = status
     return valid_status

@@ -12,10 +12,12 @@ from pathlib import Path
 from gapft_harness.engine.planner import StrictPlanner
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, list_arms, list_splits
+from gapft_harness.run_directory.recipe_changes import require_searched_recipe
 from gapft_harness.run_directory.recorded import read_budgets
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment.protocol import Experiment
 from gapft_harness.stages.experiment.stage import build_view, check_experiments, run_experiments
+from gapft_harness.stages.experiment.view import View
 from gapft_harness.stages.report import is_report_current, run_report_stage
 from gapft_harness.stages.search.stage import run_search_stage
 from gapft_harness.stages.selection.stage import list_replicate_warnings
@@ -32,14 +34,9 @@ from gapft_harness.stages.train.stage import divide_steps, list_training_steps
 
 def run_states_stage(context: Context) -> None:
     """Compute the states (G, S, U) of pool and audit, and the evidence kept for each problem."""
-    run = context.run
-    if keep := run.recipe.evidence.keep:
-        task = run.task
-        task["keep"] = keep
-        run.update_facts(lambda facts: facts.update({"task": task}))
     view = build_view(context)
     runner = context.build_runner()
-    StrictPlanner(run)(list_search_steps(view))
+    _require_search(view)
     make_states(view, runner, context.splits)
 
 
@@ -48,7 +45,7 @@ def run_select_stage(context: Context) -> None:
     run = context.run
     view = build_view(context)
     runner = context.build_runner()
-    StrictPlanner(run)(list_search_steps(view))
+    _require_search(view)
     make_states(view, runner)
     make_selections(view, runner)
     context.warn(run.record_recipe([*dict.fromkeys(runner.changes)]))
@@ -57,6 +54,12 @@ def run_select_stage(context: Context) -> None:
     for line in (*_describe_budgets(run), *list_replicate_warnings(run.recipe)):
         context.report_line(line)
     check_experiments(context, context.list_trainable_arms())
+
+
+def _require_search(view: View) -> None:
+    """Require that the run was searched, with the settings of its recipe."""
+    StrictPlanner(view.run)(list_search_steps(view))
+    require_searched_recipe(view.run.path, view.run.recipe, view.run.task)
 
 
 def _remove_other_splits(run: RunDirectory) -> None:

@@ -51,9 +51,10 @@ def run_report_stage(context: Context) -> None:
 
 
 def is_report_current(context: Context) -> bool:
-    """Return whether the run's report shows what the run has now; without plugins of others only.
+    """Return whether the run's report shows what the run has now.
 
-    Their authors edit parts of the report, so it is then written again.
+    With plugins that are not bundled it does not: their authors edit parts of the report, so it is
+    written again.
     """
     run = context.run
     report = context.run.facts()["report"]
@@ -228,6 +229,7 @@ def _code_answers(judge: Judge, texts: Sequence[str], golds: Sequence[Gold]) -> 
         for index, opening in zip(invalid, openings, strict=True):
             gold = golds[index]
             # no answer by the rule, but the response begins with the right one
-            if opening == (gold.get("answer") if isinstance(gold, Mapping) else gold):
+            right = gold.get("answer") if isinstance(gold, Mapping) else gold
+            if opening is not None and opening == right:
                 answer_codes[index] = OPENS_RIGHT
     return np.array(answer_codes, dtype=np.uint8)

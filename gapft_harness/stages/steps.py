@@ -12,6 +12,7 @@ from typing import Any
 from gapft_harness.core.records import Arm, Budget
 from gapft_harness.engine.outputs import NOT_HERE, Output, Unknown
 from gapft_harness.engine.step import Step
+from gapft_harness.hooks.registration import SelectorTraits
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, list_arms
 from gapft_harness.stages.descriptions import describe_argument
@@ -79,7 +80,9 @@ def make_selections(view: View, make: Make) -> Mapping[Arm, Budget]:
     recipe = view.recipe
     if not count_slots(recipe.budget.n, _count_states(view, recipe.search.k)):
         return {}
-    slots = count_condition_slots(recipe, lambda name: _count_states(view, recipe.find_k(name)))
+    slots = count_condition_slots(
+        recipe, lambda name: _count_states(view, recipe.find_k(name)), _list_own_budgets(view)
+    )
     arms = list_arms(recipe)
     sets = make([_build_select_step(view, arm, slots[arm.condition]) for arm in arms])
     view.add(sets)
@@ -93,6 +96,16 @@ def make_selections(view: View, make: Make) -> Mapping[Arm, Budget]:
         for arm in arms
     }
     return require_equal_budgets(recipe, slots, facts)
+
+
+def _list_own_budgets(view: View) -> list[str]:
+    """List the conditions whose selectors have a budget of their own, if they are loaded."""
+    entries = {
+        name: view.plugins.get("selector", condition.selector)
+        for name, condition in view.recipe.conditions.items()
+        if view.plugins.has("selector", condition.selector)
+    }
+    return [n for n, e in entries.items() if e.require_traits(SelectorTraits).budget == "own"]
 
 
 def follow_selections(view: View, make: Make) -> None:

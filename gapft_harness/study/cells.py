@@ -105,7 +105,8 @@ def _read_complete(study: StudyRecipe, cell: Cell, run: RunDirectory) -> Cell:
     others = [arm.name for arm in run.find_trained_arms() if arm not in arms]
     notes = [f"trained, but not compared in this study: {', '.join(others)}"] if others else []
     inputs = read_inputs(RunDirectory(run.path, reduced), notes=notes)
-    protocol = select_task_protocol(inputs.task) | select_audit_protocol(inputs)
+    protocol = select_task_protocol(inputs.task, recipe.evidence.keep)
+    protocol |= select_audit_protocol(inputs)
     return replace(
         cell,
         fault="",

@@ -132,7 +132,7 @@ def _check_study(
             recipes[name] = recipe = _resolve_cell(study, name, resolve_recipe)
             protocols[name] = select_recipe_protocol(recipe, study.conditions)
             if (task := resolve_task(recipe)) is not None:
-                protocols[name] |= select_task_protocol(task)
+                protocols[name] |= select_task_protocol(task, recipe.evidence.keep)
     existing = [read_cell(study, name, folder) for name in study.cells if name not in recipes]
     protocols |= {cell.name: cell.protocol for cell in existing}
     require_equal({name: protocols[name] for name in study.cells})

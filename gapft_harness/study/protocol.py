@@ -56,11 +56,16 @@ def select_recipe_protocol(recipe: Recipe, conditions: Sequence[str]) -> Protoco
     return protocol
 
 
-def select_task_protocol(task: Mapping[str, Any]) -> Protocol:
-    """Select the settings of a task that must be the same: its response rule and its episode."""
+def select_task_protocol(task: Mapping[str, Any], keep: str | None) -> Protocol:
+    """Select the settings of a task that must be the same: its response rule and its episode.
+
+    Args:
+        task: the task's facts.
+        keep: the recipe's response rule; None for that of the task.
+    """
     episode = task.get("episode", {})
     return {
-        "evidence.keep": task["keep"],
+        "evidence.keep": keep or task["keep"],
         "episode.attempts": episode.get("attempts", 1),
         "episode.executions": episode.get("executions", 1),
     }

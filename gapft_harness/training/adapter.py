@@ -22,7 +22,7 @@ def write_folder(output: Path) -> Iterator[Path]:
     """Yield an empty folder beside ``output`` to fill, and rename it to ``output`` at the end.
 
     Args:
-        output: the folder; it does not exist yet.
+        output: the folder; it is missing or empty.
 
     Raises:
         GapftError: the folder cannot be written; nothing is left behind.

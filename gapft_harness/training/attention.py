@@ -87,7 +87,8 @@ def attend(
             f"{_PADDING_REMEDY}"
         )
     kernel = find_packed_kernel(query, value) if dropout == 0 else None
-    by_sequence = DENSE if is_dense(0, query.dtype, query.device) else PER_SEQUENCE
+    is_dense_here = dropout == 0 and is_dense(0, query.dtype, query.device)
+    by_sequence = DENSE if is_dense_here else PER_SEQUENCE
     module.gapft_kernel = by_sequence if kernel is None else PACKED  # type: ignore[assignment]
     if kernel is not None:
         return _attend_packed(kernel, query, key, value, tuple(cu_seq_lens_q), scaling), None

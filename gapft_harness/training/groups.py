@@ -28,7 +28,7 @@ class Group:
         draw: number of the update that the responses were drawn for, from 1.
         problem_id: problem of the prompt.
         state: evidence state of the problem under the source.
-        rewards: reward of each response; None if the verifier gave none (an error, or a timeout).
+        rewards: reward of each response; None if the verdict is an error.
         tokens: new tokens of each response, an end token included.
         masked: whether it was excluded from the loss.
     """

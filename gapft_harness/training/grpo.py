@@ -19,6 +19,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.streams import derive_key
+from gapft_harness.core.thoughts import opens_thought, scan_thoughts
 from gapft_harness.core.weights import find_hub_commit
 from gapft_harness.hooks.protocols import SearchedPool, TrainingJob, Verifier
 from gapft_harness.recipe.sections import Training
@@ -129,12 +130,29 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
     return {**facts, "seconds": round(time.monotonic() - start, 3)}
 
 
+def cut_completion(text: str, end: str, opened_by_prompt: bool) -> str:
+    """Cut a completion to what search and audit judge.
+
+    Args:
+        text: the completion, as TRL decodes it; an end token that is not special is in it.
+        end: the text of the end token.
+        opened_by_prompt: whether the prompt opened a thought.
+
+    Returns:
+        The text without the end; empty if the thought is not closed.
+    """
+    text = text.removesuffix(end)
+    return "" if opened_by_prompt and not scan_thoughts(text).is_closed else text
+
+
 def _check_settings(job: TrainingJob, settings: Training, searched: SearchedPool) -> None:
     """Reject settings that TRL cannot match to search and audit."""
     stops = searched.decoding.until
     faults = {
         f"stop strings {list(stops)} of the task (TRL has none)": stops,
-        "prompts without token ids from the sampler": not all(searched.prompt_ids.values()),
+        "prompts without token ids (no tokenizer, or a prompt beyond the context)": not all(
+            searched.prompt_ids.values()
+        ),
         "training.kernels: fused": settings.kernels == "fused",
         "training.padding_free": settings.padding_free,
     }
@@ -223,6 +241,8 @@ class _MaskingTrainer(GRPOTrainer):  # type: ignore[misc]
         self._group_rewards: list[list[float | None]] = []
         tokenizer = load_tokenizer(job.model_args, padding_side="left")
         self.end = load_end_token(job.model_args, job.chat_template)
+        self._end_text = str(tokenizer.convert_ids_to_tokens(self.end.id))
+        self._open = {id for id, ids in self._ids.items() if opens_thought(tokenizer.decode(ids))}
         # TRL ends responses at these ids and at the tokenizer's end of sequence
         end_ids = model.generation_config.eos_token_id
         end_ids = end_ids if isinstance(end_ids, list) else [] if end_ids is None else [end_ids]
@@ -243,7 +263,11 @@ class _MaskingTrainer(GRPOTrainer):  # type: ignore[misc]
     def _compute_rewards(
         self, prompts: list[str], completions: list[str], **_: Any
     ) -> list[float | None]:
-        verdicts = self._judge.verify(completions, [self._golds[id] for id in prompts])
+        texts = [
+            cut_completion(text, self._end_text, id in self._open)
+            for id, text in zip(prompts, completions, strict=True)
+        ]
+        verdicts = self._judge.verify(texts, [self._golds[id] for id in prompts])
         rewards = [REWARD_BY_STATUS.get(verdict.status) for verdict in verdicts]
         size = self._grpo.group_size
         self._group_rewards = [rewards[i : i + size] for i in range(0, len(rewards), size)]

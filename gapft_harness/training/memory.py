@@ -100,7 +100,10 @@ def explain_out_of_memory(
     """
     try:
         yield
-    except torch.OutOfMemoryError as error:
+    except RuntimeError as error:
+        # on a CPU there is no class of its own
+        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate" not in str(error):
+            raise
         raise GapftError(
             f"{arm}: {device} ran out of memory, of which training holds {estimate}; lower "
             "training.micro_batch (with padding_free: training.max_tokens) or executor.workers, or "

@@ -30,8 +30,8 @@ def cut_step(
     """Divide one optimizer step into forward passes.
 
     Members are first sorted by length. With padding, ``micro_batch`` neighbours form a pass, which
-    reduces padding. Without padding, a pass has as many members as ``max_tokens`` allows, and at
-    least one.
+    reduces padding. Without padding, members are divided into as few passes as ``max_tokens``
+    allows, of about equal size; a longer member has a pass of its own.
 
     Args:
         sequences: all members of the step.

@@ -128,7 +128,7 @@ def budget(examples: Sequence[Example], settings: Training) -> Budget:
         settings: how the arm is trained.
 
     Raises:
-        UserError: see ``sequences`` and ``count_steps``.
+        UserError: see ``build_sequences`` and ``count_steps``.
     """
     training_sequences = build_sequences(examples, settings)
     repetitions = settings.repetitions

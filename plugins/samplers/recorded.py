@@ -124,7 +124,7 @@ class RecordedSampler:
         self._arm = adapter.arm if adapter else None
         self._records = _read_arm_records(self._path, self._arm)
         self._retokenizer = Retokenizer(settings)
-        self._read_settings = settings
+        self._settings = settings
 
     def generate(
         self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
@@ -162,7 +162,7 @@ class RecordedSampler:
         """Return the file, its hash, and the tokenizer."""
         return {
             "backend": "recorded",
-            "pretrained": str(self._read_settings.model_args.get("pretrained")),
+            "pretrained": str(self._settings.model_args.get("pretrained")),
             "tokenizer": self._retokenizer.name,
             "start_ids": self._retokenizer.start_ids,
             "responses": str(self._path),

@@ -46,9 +46,8 @@ def match_tokens(
     sum of the two relative distances beyond the margin. The number of exchanges is minimal in this
     order, and the same draw always gives the same set.
 
-    Two sets that each miss one target by at most half the tolerance t differ by less than t of the
-    larger set: in units of the target, their difference is at most t, and the larger set is 1 or
-    more.
+    Two sets that each miss one target by at most half the tolerance t differ by at most t of the
+    target.
 
     Args:
         ordered: problems with their strata, in the order of a draw.

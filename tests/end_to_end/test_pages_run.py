@@ -82,7 +82,7 @@ def count_responses(store: Path) -> Counter[str]:
     for file in store.glob("generate_chunks/*/*/made_from.json"):
         record = json.loads(file.read_text())
         if record["key"]["settings"]["sampler"]["adapter"] is None:
-            counts[record["facts"]["run"]] += record["facts"]["responses"]
+            counts[record["run"]] += record["facts"]["responses"]
     return counts
 
 

@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.engine.checker import Checker
+from gapft_harness.engine.inventory import list_stored
 from gapft_harness.engine.outputs import Output, hash_content, hash_table
-from gapft_harness.engine.run import Run
+from gapft_harness.engine.run import RECORDS, Run
 from gapft_harness.engine.runner import Runner
 from gapft_harness.engine.step import Step
 from gapft_harness.engine.store import MADE_FROM, Store, remove_path
@@ -96,6 +97,14 @@ def test_output_that_is_not_kept_stays_in_its_run(place: Place) -> None:
     place.make_runner("other")(steps[:1])
     assert place.take_calls() == {"keep_here": 1}
     assert not [*place.store.root.rglob(MADE_FROM)]
+
+
+def test_finished_outputs_of_an_interrupted_run_are_its_own(place: Place) -> None:
+    """They are in the store before the run records them."""
+    make_pipeline(place, place.make_runner())
+    (place.folder / "run" / RECORDS).unlink()
+    works = list_stored(place.store, [place.folder / "run"])
+    assert [work.users for work in works] == [("run",)] * 3
 
 
 def test_outputs_are_read_only_links(place: Place) -> None:

@@ -39,6 +39,10 @@ def test_limit_selects_same_documents_as_lm_eval(tmp_path: Path) -> None:
     assert sorted(row["doc_id"] for row in rows) == [row["doc_id"] for row in expected]
     by_id = {row["doc_id"]: row["doc"] for row in rows}
     assert all(by_id[row["doc_id"]] == row["doc"] for row in expected)
+    done = call("gap", *dummy, "--limit", 3, "--k", 2, "--out", tmp_path / "gap")
+    assert done.returncode == 0, done.stderr
+    (log,) = (tmp_path / "gap" / "gap" / "greedy").glob("samples_*.jsonl")
+    assert len(log.read_text().splitlines()) == 3, "settings of the first command do not stay"
 
 
 def test_measures_demo_policy(tmp_path: Path) -> None:

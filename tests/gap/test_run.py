@@ -16,7 +16,7 @@ from gapft_harness.gap.page import build_page
 from gapft_harness.gap.prospects import Advice, advise
 from gapft_harness.gap.searched import Search
 from gapft_harness.outcomes.searches import Endings, compute_search
-from gapft_harness.outcomes.verdicts import Verdicts
+from gapft_harness.outcomes.verdicts import Verdicts, encode_answers
 from gapft_harness.presentation.page import Page
 from tests.kit.command import call
 from tests.kit.runs import BaseRun
@@ -64,6 +64,12 @@ def test_gap_matches_report_and_leaves_run_unchanged(run: Path, tmp_path: Path) 
     assert "maj@K is not shown" in (run / "report/index.md").read_text()
     for page in ("gap.html", "gap.md"):
         assert "Pass@4" in (tmp_path / "out" / page).read_text()
+
+
+def test_refuses_settings_of_a_search(run: Path) -> None:
+    done = call("gap", run, "--limit", 5, "--k", 4)
+    assert done.returncode == 2
+    assert "--k, --limit" in done.stderr
 
 
 def test_needs_only_finished_search(run_at: Callable[..., BaseRun]) -> None:
@@ -135,6 +141,14 @@ def test_nothing_to_train_on() -> None:
 
 
 def test_intervals_have_a_width_without_variation() -> None:
+    answers = encode_answers([["a", "b", "b", "b"]] * 12)
+    outvoted = Verdicts.of(
+        np.ones(12, dtype=bool), np.tile([True, False, False, False], (12, 1)), answers
+    )
+    gain = compute_search(outvoted).majority_gain
+    assert gain is not None
+    assert gain.value == pytest.approx(-0.25)
+    assert gain.low < gain.value < gain.high
     for share in (0, 1):
         findings = compute_search(build_split([share] * 12, np.full((12, 8), share)))
         estimates = [

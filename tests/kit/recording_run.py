@@ -19,8 +19,8 @@ from tests.kit.plugins import ANSWERING, build_plugin
 
 #: The sampler writes its settings and every call to model.args.log. The last letter of a prompt
 #: is the right answer. Greedy responses and sample 2 are wrong, other samples are right and end
-#: with 5, 3 or 4 exclamation marks; model.args.finish is their finish reason. The file ``weights``
-#: beside the log, if it exists, has the hash of the model's weights.
+#: with 5, 3, 1 or 4 exclamation marks; model.args.finish is their finish reason. The file
+#: ``weights`` beside the log, if it exists, has the hash of the model's weights.
 _SOURCE = '''
 import dataclasses
 import json

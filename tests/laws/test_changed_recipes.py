@@ -564,10 +564,20 @@ def test_settings_of_the_report_change_the_report_alone(run: ChangingRun) -> Non
         assert names == ["source", "gapft", "uniform", "own"], "trained conditions stay"
 
 
-def test_stage_alone_uses_the_recipe_of_the_run(run: ChangingRun) -> None:
+@pytest.mark.parametrize(
+    ("stage", "setting"),
+    [
+        ("train", "training.repetitions=3"),
+        ("select", "data.pool_limit=20"),
+        ("select", "verifier.params.timeout_s=4"),
+        ("select", "search.max_gen_toks=30"),
+        ("states", "episode.attempts=2"),
+    ],
+)
+def test_stage_alone_uses_the_recipe_of_the_run(run: ChangingRun, stage: str, setting: str) -> None:
     outputs = read_outputs(run.folder / "out")
-    done = run.try_run("out", "training.repetitions=3", stages=("train",))
+    done = run.try_run("out", setting, stages=(stage,))
     assert done.returncode == 2
-    assert "training.repetitions" in done.stderr
+    assert setting.partition("=")[0] in done.stderr
     assert run.take_work() == {}
     assert read_outputs(run.folder / "out") == outputs

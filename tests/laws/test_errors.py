@@ -212,6 +212,7 @@ FILES: Mapping[str, Any] = {
     "broken.py": "import nothing_here\n",
     "begun/recipe.yaml": "name: x\n",
     "done/comparison.html": "",
+    "blank.jsonl": "\n",
     "empty.jsonl": format_log(change_row(0, metrics=[])),
     "odd.jsonl": format_log(change_row(0, doc={"question": "q0", "x\n\x1b[2J": 1})),
     "range.jsonl": format_log(change_row(1, exact_match=3.5)),
@@ -498,6 +499,11 @@ MISTAKES = {
     "option: unknown split": in_option(
         "--only search --split audti", "--split audti: unknown split", "'audit'"
     ),
+    "option: dry run of a stage": in_option("--only search --dry-run", "--only"),
+    "option: key that is a date": in_option("--set 'paper={2026-01-01: {}}'", "quotes"),
+    "option: address that is none": in_option(
+        "--model-args base_url=http://[::1/v1", "model.args.base_url"
+    ),
     "option: no limit": in_option("--limit 0 --dry-run", "limit"),
     "option: share as a limit": in_option("--limit 0.5 --dry-run", "limit"),
     "option: unknown task": in_data("--set data.task=gapft_dmo", "gapft_dmo", "gapft_demo"),
@@ -570,6 +576,10 @@ MISTAKES = {
         "tasks: {gapft_dmo: {f1: 0.1}}", "'gapft_dmo'", "'gapft_demo'"
     ),
     "policy: unknown metric": in_policy("tasks: {gapft_demo: {nope: 0.1}}", "'nope'"),
+    "log: blank lines": for_logs("blank.jsonl better.jsonl", "blank.jsonl", "empty"),
+    "log: samples with other verdicts": for_logs(
+        "before.jsonl better.jsonl --verifier math --source-samples one.jsonl", "--source-samples"
+    ),
     "log: no metrics": for_logs("empty.jsonl better.jsonl", "empty.jsonl, line 1"),
     "log: verdicts not graded": for_logs(
         "ungraded.jsonl ungraded.jsonl", "ungraded.jsonl", "bypass"

@@ -17,8 +17,10 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Problem
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.outcomes.logs import open_log
+from gapft_harness.recipe.bundled import find_recipe
+from gapft_harness.recipe.reading import Setting, check_recipe, read_recipe
 from gapft_harness.recipe.sections import LogResponses
-from gapft_harness.stages.search.recorded import LogImport
+from gapft_harness.stages.search.recorded import LogImport, describe_logs
 
 ROOT = Path(__file__).parents[2]
 
@@ -69,6 +71,20 @@ def test_search_takes_plugin_logs(answers_plugin: str, tmp_path: Path) -> None:
         ("p0", "greedy"): True, ("p0", 0): False, ("p0", 1): False,
         ("p1", "greedy"): False, ("p1", 0): True, ("p1", 1): True,
     }  # fmt: skip
+
+
+def test_edited_reader_is_another_search(answers_plugin: str, tmp_path: Path) -> None:
+    table = write_table(tmp_path / "samples.csv", ["no"], samples=2)
+    setting = Setting("search.responses", {"audit": [table], "on": ["question"]}, "--set")
+    recipe = check_recipe(read_recipe(find_recipe("demo")), "demo", [setting])
+    source = Path(answers_plugin).read_text()
+    described = []
+    for number, text in enumerate((source, source, source.replace('"yes"', '"no"'))):
+        plugin = tmp_path / str(number) / "answers.py"
+        plugin.parent.mkdir()
+        plugin.write_text(text)
+        described.append(describe_logs(recipe, "audit", load_plugins([str(plugin)])))
+    assert described[0] == described[1] != described[2]
 
 
 def test_names_plugins_that_claim_same_file(answers_plugin: str, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def build_cell(number: int, sizes: tuple[int, int, int] = (30, 20, 18)) -> Repor
 def build_planted_cell(name: str, inputs: ReportInputs) -> Cell:
     """Build a complete cell whose checkpoints have hashes of their own."""
     checkpoints = {arm.arm.name: (f"{name} selection", "decisions") for arm in inputs.arms}
-    protocol = select_task_protocol(inputs.task) | select_audit_protocol(inputs)
+    protocol = select_task_protocol(inputs.task, None) | select_audit_protocol(inputs)
     return Cell(name, Path(name), protocol=protocol, inputs=inputs, checkpoints=checkpoints)
 
 

@@ -183,6 +183,21 @@ def test_counts_failing_rewards(searched_run: Path) -> None:
     assert facts["unjudged"] == rewards.count(None)
 
 
+@pytest.mark.parametrize(
+    ("text", "opened", "judged"),
+    [
+        ("A<end>", False, "A"),
+        ("so \\boxed{5}", True, ""),
+        ("so</think>5<end>", True, "so</think>5"),
+        ("5", False, "5"),
+    ],
+)
+def test_reward_judges_the_text_that_the_audit_judges(text: str, opened: bool, judged: str) -> None:
+    from gapft_harness.training.grpo import cut_completion
+
+    assert cut_completion(text, "<end>", opened) == judged
+
+
 def test_reports_missing_trl(monkeypatch: pytest.MonkeyPatch) -> None:
     from gapft_harness.stages.train import requirements
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Iterator
 
 import typer
 
+from gapft_harness.core.cgroups import count_usable_cores, read_usable_memory
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.extras import find_version, install_command
 from gapft_harness.core.offline import force_offline
@@ -20,7 +20,7 @@ _MODEL_PACKAGES = ("torch", "transformers", "peft", "accelerate")
 _BACKENDS = {
     "hf": ("transformers", install_command("transformers")),
     "vllm": ("vllm", install_command("vllm")),
-    "ray": ("ray", "pip install 'gapft-harness[ray]'"),
+    "ray": ("ray", install_command("ray")),
     "grpo": ("trl", install_command("trl")),
 }
 #: From the vLLM extra of TRL 1.16; a later TRL may differ.
@@ -48,10 +48,10 @@ def command() -> None:
 
 
 def _describe_machine() -> Iterator[str]:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    memory = read_usable_memory() / 2**30
     system = f"{platform.system()} {platform.machine()}"
     yield f"gapft-harness {__version__}, Python {platform.python_version()}, {system}"
-    yield f"{os.cpu_count()} CPUs, {memory:.0f} GiB memory"
+    yield f"{count_usable_cores():g} CPUs, {memory:.0f} GiB memory"
     try:
         import torch
     except ModuleNotFoundError:

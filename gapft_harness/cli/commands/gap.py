@@ -81,8 +81,16 @@ def command(
     from gapft_harness.cli.runs import is_run
 
     if target is not None and is_run(target):
-        if k is not None:
-            raise UserError(f"--k {k}: {target} has been searched with its own K; leave --k out")
+        refused = {
+            "--task": task, "--model": model, "--model-args": model_args, "--k": k,
+            "--limit": limit, "--metric": metric, "--filter": filter, "--set": overrides,
+            "--include-path": include_path,
+        }  # fmt: skip
+        if given := [option for option, value in refused.items() if value not in (None, [])]:
+            raise UserError(
+                f"{', '.join(given)}: {target} has been searched with its own settings; leave "
+                f"{'it' if len(given) == 1 else 'them'} out"
+            )
         _measure_run(target, out, plugin, form)
         return
     if target and task:

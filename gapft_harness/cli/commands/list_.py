@@ -78,7 +78,8 @@ def list_recipes() -> list[tuple[str, str]]:
 
 def _shorten_plugin(plugin: str) -> str:
     for place in ("gapft_harness.plugins.", "gapft_harness."):
-        plugin = plugin.replace(place, "bundled: ")
+        if plugin.startswith(place):
+            return f"bundled: {plugin.removeprefix(place)}"
     return plugin
 
 

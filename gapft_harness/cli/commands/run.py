@@ -126,6 +126,8 @@ def command(
             f"--condition, --seed: --only {','.join(only)} runs for the whole recipe; leave them "
             "out, or leave out --only (--only report may have them)"
         )
+    if dry_run and only:
+        raise UserError("--dry-run: describes all stages; leave --only out")
     if dry_run:
         text = describe_dry_run(options, run_dir)
         typer.echo(text)

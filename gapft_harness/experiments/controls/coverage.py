@@ -41,5 +41,7 @@ class FullPoolControl(Control):
             name
             for selector in ("uniform_with_replacement", "uniform")
             for name, condition in conditions.items()
-            if condition.selector == selector and condition.n == "verified"
+            if condition.selector == selector
+            and condition.n == "verified"
+            and not condition.replicate
         ]

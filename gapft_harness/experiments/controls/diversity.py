@@ -137,7 +137,7 @@ class MatchedDiversity(Control):
 
         Parameters with wrong types are reported by the selectors.
         """
-        selectors = {name: condition.selector for name, condition in conditions.items()}
+        selectors = {name: c.selector for name, c in conditions.items() if not c.replicate}
         if "matched_strata" not in selectors.values():
             return ()
         gapft = [name for name, selector in selectors.items() if selector == "gapft"][:1]

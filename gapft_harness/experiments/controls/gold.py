@@ -10,7 +10,7 @@ from typing import Any
 
 from gapft_harness import api
 from gapft_harness.api import layout
-from gapft_harness.core.golds import is_answer_alone
+from gapft_harness.core.golds import gold_answer, is_answer_alone
 from gapft_harness.recipe.sections import Training
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_problems
@@ -108,7 +108,8 @@ def find_differences(
             source_example.response_ids, source_example.response_index,
         ) != (e.response_ids, e.response_index):  # fmt: skip
             yield (
-                f"have a target that GapFT does not have: problem {e.problem_id}, origin {e.origin}"
+                f"have a target that the search does not have: problem {e.problem_id}, "
+                f"origin {e.origin}"
             )
             break
 
@@ -121,5 +122,5 @@ def _read_golds(run_path: Path) -> dict[str, Any]:
 
 def _read_answer(gold: Any) -> str:
     """Return the gold answer as a text, without the options of its problem."""
-    answer = gold.get("answer", gold) if isinstance(gold, Mapping) else gold
-    return answer if isinstance(answer, str) else json.dumps(answer, sort_keys=True)
+    answer = gold_answer(gold)
+    return json.dumps(gold, sort_keys=True) if answer is None else answer

@@ -188,7 +188,7 @@ def _build_problem(record: Document, place: str) -> Document:
     """Build the task's record; the verifier checks its tests.
 
     Raises:
-        UserError: the tests have no or several kinds, or the function to call is not given.
+        UserError: the tests have no or several kinds, or a field is malformed.
     """
     where = f"{place}, problem {record['question_id']}"
     packed = record["private_test_cases"]

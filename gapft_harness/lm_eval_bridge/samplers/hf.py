@@ -88,8 +88,8 @@ class HfSampler:
             adapter: a PEFT folder to merge, or None for the source model.
 
         Raises:
-            UserError: invalid argument, no model at ``pretrained``, a missing chat template or
-                start token, or an invalid adapter or one of a different model.
+            UserError: invalid argument, no model at ``pretrained``, a missing start token,
+                or an invalid adapter or one of a different model.
         """
         # Load the model as lm-eval does
         check_chat_settings(settings)

@@ -120,7 +120,8 @@ def load_tokenizer(args: Mapping[str, Any]) -> Any:
     try:
         return AutoTokenizer.from_pretrained(
             name,
-            revision=str(args.get("revision", "main")),
+            revision=str(args.get("revision") or "main"),
+            subfolder=str(args.get("subfolder") or ""),
             trust_remote_code=bool(args.get("trust_remote_code", False)),
         )
     except Exception as error:  # errors about a refused config have no common class

@@ -9,13 +9,6 @@ const MAX_VALUES = 40;
 /** Hits that are marked in a problem. */
 const MAX_MARKED = 2000;
 
-/** Tests a model's outcome, by its position among the models. */
-const OUTCOMES = {
-  gained: ({ changes }, at) => changes[at] > 0,
-  lost: ({ changes }, at) => changes[at] < 0,
-  "gained or lost": ({ changes }, at) => changes[at] !== 0,
-};
-
 const byId = (id) => document.getElementById(id);
 const isNumber = (verdict) => !Number.isNaN(Number(verdict));
 const unique = (values) => [...new Set(values)];
@@ -44,6 +37,15 @@ const chunks = [...document.querySelectorAll("script.chunk")];
 const places = new Map(problems.map(({ id }, place) => [id, place]));
 const factNames = Object.keys(problems[0]?.facts ?? {});
 const modelNames = unique(models.map(({ name }) => name));
+/** Whether there are verdicts; a number that is higher may be better or worse. */
+const isJudged = !problems.every(({ verdicts }) => verdicts.every(isNumber));
+const [ROSE, FELL] = isJudged ? ["gained", "lost"] : ["higher", "lower"];
+/** Tests a model's outcome, by its position among the models. */
+const OUTCOMES = {
+  [ROSE]: ({ changes }, at) => changes[at] > 0,
+  [FELL]: ({ changes }, at) => changes[at] < 0,
+  [`${ROSE} or ${FELL}`]: ({ changes }, at) => changes[at] !== 0,
+};
 const query = byId("query");
 const detail = byId("problem");
 
@@ -172,11 +174,12 @@ function buildMark({ verdicts, changes }, at) {
   const unchanged = { right: "●", wrong: "○" }[verdict] ?? (isNumber(verdict) ? number : "–");
   const mark = changes[at] > 0 ? "▲" : changes[at] < 0 ? "▼" : unchanged;
   const label = `${nameModel(models[at])}: ${describeOutcome(verdict, changes[at])}`;
-  return element("span", { role: "img", title: label, "aria-label": label, class: changes[at] > 0 ? "right" : changes[at] < 0 ? "wrong" : "same" }, mark);
+  const color = isJudged && changes[at] ? (changes[at] > 0 ? "right" : "wrong") : "same";
+  return element("span", { role: "img", title: label, "aria-label": label, class: color }, mark);
 }
 
 const nameModel = ({ name, seed }) => (seed ? `${name}, seed ${seed}` : name);
-const describeOutcome = (verdict, change) => verdict + (change > 0 ? ", gained" : change < 0 ? ", lost" : "");
+const describeOutcome = (verdict, change) => verdict + (change > 0 ? `, ${ROSE}` : change < 0 ? `, ${FELL}` : "");
 
 function markRow() {
   document.querySelector("tr[aria-current]")?.removeAttribute("aria-current");

@@ -19,7 +19,7 @@ def compare_replicates(inputs: ReportInputs) -> list[Row]:
 
     Returns:
         Rows of an arm of ``condition`` and that of ``original`` with the same ``seed``: of ``n``
-        decisions, how many ``changed``, and were ``lost`` or ``gained`` by the first arm; the
+        decisions, how many ``changed``, and were ``lost`` or ``gained`` by the first of them; the
         difference ``delta`` of Pass@1; ``reworded`` responses; and whether both adapters have the
         ``same_weights``, None where a trainer gave no hash.
     """

@@ -72,7 +72,8 @@ def read_answers(run_path: Path, task: Mapping[str, Any], tables: Mapping[Arm, s
         )
         _check_verdicts(table, golds, rows, task)
         answers[table] = rows["answer"]
-    distinct = sorted({*golds, *(text for texts in answers.values() for text in texts if text)})
+    given = {text for texts in answers.values() for text in texts if text is not None}
+    distinct = sorted({*golds, *given})
     codes: dict[str | None, int] = {text: number for number, text in enumerate(distinct)}
     codes[None] = NO_ANSWER
 

@@ -110,7 +110,7 @@ def _count_episodes(who: str, kind: str, files: Sequence[Path], filters: Any, at
 def _add_executions(
     facts: EpisodeFacts, executions: Mapping[str, Mapping[str, Any]]
 ) -> EpisodeFacts:
-    """Add the sums of what ``executions.Executions.facts`` has for each table."""
+    """Add the sums of each table's fact ``executions``."""
     tables = executions.values()
     problems = [
         f"{table}: {problem}"

@@ -23,7 +23,7 @@ from gapft_harness.run_directory.directory import SPLITS
 DIFFERENT_SOURCE = (
     "the source differs from the paper's source by more than chance explains, so its prompt, chat "
     "template, start tokens, rule, data or weights are different, and later results are not "
-    'comparable (docs/paper.md, "Printed figures")'
+    'comparable (docs/paper.md, "Printed numbers")'
 )
 #: Standard errors of a share beyond which chance does not explain a difference.
 _FAR_ERRORS = 2

@@ -94,7 +94,7 @@ def _list_agreements(inputs: ReportInputs, rule: OtherVerdicts) -> list[Row]:
         other = other_codes[judged] == PASS
         if not judged.any():
             return []
-        # Answers without a valid letter
+        # Responses in which the run's rule reads no answer
         invalid = right = None
         if rule.answer_codes:
             answers = np.concatenate([rule.answer_codes[key] for key in keys])

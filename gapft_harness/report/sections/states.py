@@ -100,14 +100,14 @@ def _draw_flows(findings: Findings) -> Figure:
         for state, counts in outcomes.items()
     }
     lead = condition_name(findings.lead)
-    kept, corrected, acquired = (
+    lost, corrected, acquired = (
         format_value(count / mean.n, "share")
         for count in (mean.regressed_g, mean.corrected_s, mean.corrected_u)
     )
     return Figure(
         "flows",
         flows(rows),
-        f"After {lead}, of all audit problems: {kept} solved ones are lost, {corrected} recovered "
+        f"After {lead}, of all audit problems: {lost} solved ones are lost, {corrected} recovered "
         f"ones and {acquired} missed ones are corrected",
         f"Outcomes after {lead} by the source's state, as shares of the audit; mean over seeds.",
     )

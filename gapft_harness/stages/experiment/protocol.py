@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -47,7 +48,7 @@ class Experiment(Part):
             return None
         model = self.section or RecipeSection
         try:
-            settings = model.model_validate(content)
+            settings = model.model_validate_json(json.dumps(content), strict=True)
         except ValidationError as error:
             prefix = ("experiments", self.name)
             source = f"recipe {recipe.name}"

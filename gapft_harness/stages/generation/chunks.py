@@ -19,8 +19,8 @@ class DecodePhase:
     """Responses that every problem of a chunk gets and that are stored together.
 
     Attributes:
-        decoding: the decoding of samples or of a repeat (``Decoding.for_index``).
-        indices: ``GREEDY``, sample numbers, or ``GREEDY`` and sample numbers.
+        decoding: the decoding of these responses.
+        indices: ``GREEDY`` alone, or sample numbers.
     """
 
     decoding: Decoding

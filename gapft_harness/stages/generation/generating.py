@@ -202,13 +202,12 @@ class ChunkGenerator:
         share = len(chunk.members) * len(phase.indices) / len(draft.responses)
         with store.write(part.place, ".jsonl") as path:
             facts = {
-                "run": self.run,
                 "source": self.source,
                 "responses": count,
                 "seconds": round(draft.seconds * share, 3),
                 "lines": write_lines(path, lines),
             }
-            store.commit(path, part.place, part.made_from, facts)
+            store.commit(path, part.place, part.made_from, facts, self.run)
 
 
 class _GenerationProgress:

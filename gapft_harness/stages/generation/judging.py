@@ -178,11 +178,10 @@ class ChunkJudge:
             elif lines:
                 with store.write(part.place, ".jsonl") as path:
                     facts = {
-                        "run": self.run,
                         "verdicts": sum(len(line["judged"]) for line in lines),
                         "lines": write_lines(path, lines),
                     }
-                    store.commit(path, part.place, part.made_from, facts)
+                    store.commit(path, part.place, part.made_from, facts, self.run)
         for phase, output in chunk.find_parts(store).items():
             if phase not in stored:
                 responses.add(output)

@@ -16,6 +16,7 @@ from gapft_harness.hooks.protocols import ReportProgress, report_nothing
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.directory import Split
+from gapft_harness.run_directory.recipe_changes import select_searched
 from gapft_harness.stages.search.splits import (
     ReadSplit,
     read_splits,
@@ -166,7 +167,7 @@ def _load_verifier(
         "warnings": [],
         "verifier": name,
         "verifier_params": params,
-        "keep": recipe.evidence.keep or task.keep,
+        "keep": task.keep,
         "decoding": {
             "max_gen_toks": recipe.search.max_gen_toks or decoding.max_gen_toks,
             "until": list(decoding.until),
@@ -175,5 +176,6 @@ def _load_verifier(
             "attempts": attempts,
             "executions": recipe.episode.executions or task.episode.executions,
         },
+        "recipe": select_searched(recipe),
     }
     return facts, judge

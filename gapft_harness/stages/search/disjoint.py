@@ -13,12 +13,12 @@ from pathlib import Path
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.identities import extract_content_hash
-from gapft_harness.core.records import Problem
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
 from gapft_harness.run_directory.parquet import read_rows
 
-#: A problem's id and the text it is compared by: its prompt without few-shot examples.
+#: A problem's id and the text it is compared by: its prompt; while data are read, without few-shot
+#: examples.
 KeyedText = tuple[str, str]
 
 #: The remedy for a problem in two splits, by the split that should lose it.
@@ -29,11 +29,6 @@ REMEDIES = {
         "'experiments.scaling.calibration')"
     ),
 }
-
-
-def key_by_prompt(problems: Iterable[Problem]) -> list[KeyedText]:
-    """Return problems with their prompts as text."""
-    return [(problem.id, problem.prompt) for problem in problems]
 
 
 class DuplicateIndex:

@@ -13,6 +13,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import replace_file
 from gapft_harness.core.records import CONTEXT_EXCEEDED, GREEDY, Problem
 from gapft_harness.engine.outputs import NOT_HERE
+from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.outcomes.logs import Log, open_log
 from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
@@ -47,8 +48,13 @@ def build_search_settings(
     return replace(settings, backend=SAMPLER, model_args=arguments)
 
 
-def describe_logs(recipe: Recipe, split: str) -> dict[str, Any] | None:
+def describe_logs(recipe: Recipe, split: str, plugins: Plugins) -> dict[str, Any] | None:
     """Describe the logs of a split for its key: how they are read, and their contents.
+
+    Args:
+        recipe: the recipe.
+        split: the split.
+        plugins: the plugins; the code of a reader is part of the key.
 
     Returns:
         JSON values; None if the split is generated. The content of a missing log is not known.
@@ -57,8 +63,15 @@ def describe_logs(recipe: Recipe, split: str) -> dict[str, Any] | None:
     paths = recipe.search.list_logs(split)
     if settings is None or not paths:
         return None
-    files = [hash_file(Path(p)) if Path(p).is_file() else NOT_HERE for p in paths]
-    return {"settings": settings.model_dump(mode="json"), "files": files}
+    logs = [Path(path) for path in paths]
+    readers = {path: plugins.find_log_reader(path) for path in logs if path.exists()}
+    return {
+        "settings": settings.model_dump(mode="json"),
+        "files": [hash_file(path) if path.is_file() else NOT_HERE for path in logs],
+        "readers": [
+            reader.code_hash if (reader := readers.get(path)) else NOT_HERE for path in logs
+        ],
+    }
 
 
 def record_responses(

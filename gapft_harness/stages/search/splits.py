@@ -7,7 +7,7 @@ generated.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,6 @@ from gapft_harness.run_directory.directory import CALIBRATION, Split, list_split
 from gapft_harness.stages.search.disjoint import (
     DuplicateIndex,
     KeyedText,
-    key_by_prompt,
     require_disjoint,
 )
 
@@ -36,7 +35,8 @@ class ReadSplit:
         problems: at least one.
         dropped: sentences with counts of dropped problems.
         gold_split: the task's split that contains the gold answers.
-        warnings: sentences on counts that differ from the paper's.
+        warnings: sentences on counts that differ from the paper's, on problems that are shared with
+            the audit, and on a pool that calibration halves.
     """
 
     problems: list[Problem]
@@ -137,7 +137,7 @@ def _read_limited(
         problems = remaining
     # Take the calibration's problems from the pool
     if source == "pool" and isinstance(calibration, int) and problems:
-        pool, moved = divide_pool(problems, calibration, audit)
+        pool, moved = divide_pool(problems, calibration, audit, task.find_question)
         if split == CALIBRATION:
             problems = moved
             dropped = []
@@ -184,7 +184,10 @@ def sort_by_hash(problems: Sequence[Problem]) -> list[Problem]:
 
 
 def divide_pool(
-    problems: Sequence[Problem], count: int, audit: Sequence[Problem] = ()
+    problems: Sequence[Problem],
+    count: int,
+    audit: Sequence[Problem] = (),
+    find_question: Callable[[Problem], str] = lambda problem: problem.prompt,
 ) -> tuple[list[Problem], list[Problem]]:
     """Move the last ``count`` problems in hash order from a training split to calibration.
 
@@ -199,8 +202,8 @@ def divide_pool(
     Raises:
         UserError: there are too few problems, or none would be left for the pool.
     """
-    audit_index = DuplicateIndex(key_by_prompt(audit))
-    candidates = [p for p in problems if audit_index.find_same((p.id, p.prompt)) is None]
+    audit_index = DuplicateIndex((p.id, find_question(p)) for p in audit)
+    candidates = [p for p in problems if audit_index.find_same((p.id, find_question(p))) is None]
     shared = len(problems) - len(candidates)
     if shared and count > len(candidates):
         raise UserError(
@@ -211,8 +214,8 @@ def divide_pool(
     calibration = sort_by_hash(candidates)[-count:]
     ids = {problem.id for problem in calibration}
     remaining = [problem for problem in problems if problem.id not in ids]
-    calibration_index = DuplicateIndex(key_by_prompt(calibration))
-    pool = [p for p in remaining if calibration_index.find_same((p.id, p.prompt)) is None]
+    calibration_index = DuplicateIndex((p.id, find_question(p)) for p in calibration)
+    pool = [p for p in remaining if calibration_index.find_same((p.id, find_question(p))) is None]
     if not pool:
         raise UserError(
             f"key 'experiments.scaling.calibration': asks for {count} of the {len(problems)} "

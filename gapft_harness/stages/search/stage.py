@@ -83,7 +83,7 @@ def build_search_step(
     recipe = builder.recipe
     task = builder.task
     settings = build_search_settings(recipe, split)
-    logs = describe_logs(recipe, split)
+    logs = describe_logs(recipe, split, builder.plugins)
     if logs is not None:  # what replays them does not report the model
         builder = replace(builder, source={})
     search = recipe.search.model_dump(mode="json", exclude={"max_gen_toks", "responses"})

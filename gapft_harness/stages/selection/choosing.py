@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from reprlib import repr as short
 from typing import Any
@@ -37,13 +37,16 @@ def count_slots(setting: int | str, states: Mapping[str, int]) -> int:
 
 
 def count_condition_slots(
-    recipe: Recipe, count_states: Callable[[str], Mapping[str, int]]
+    recipe: Recipe,
+    count_states: Callable[[str], Mapping[str, int]],
+    own_budget: Collection[str] = (),
 ) -> dict[str, int]:
     """Return n of every condition, without replay.
 
     Args:
         recipe: the recipe.
         count_states: returns the numbers of problems by state, from a condition's K samples.
+        own_budget: conditions whose selectors do not use n.
 
     Raises:
         UserError: a condition has its own n or K, and n is 0.
@@ -51,13 +54,13 @@ def count_condition_slots(
     slots = {
         name: count_slots(recipe.find_slots(name), count_states(name)) for name in recipe.conditions
     }
-    if empty := [name for name, n in slots.items() if not n]:
+    if empty := [name for name, n in slots.items() if not n and name not in own_budget]:
         name = empty[0]
         key = "k" if recipe.conditions[name].n is None else "n"
         raise UserError(
             f"key {f'conditions.{name}.{key}'!r}: n is {recipe.find_slots(name)}, and search "
-            f"recovered nothing in {recipe.find_k(name)} samples; remove the condition, or change "
-            f"its {key}"
+            f"found no such problem in {recipe.find_k(name)} samples; remove the condition, or "
+            f"change its {key}"
         )
     return slots
 

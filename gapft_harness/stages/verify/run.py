@@ -128,7 +128,8 @@ def _require_plugins(run: RunDirectory, plugins: Plugins) -> None:
     for trainer in run.recipe.list_trainers():
         plugins.get("trainer", trainer)
     task = run.facts()["task"]
-    task_components = (("response rule", task.get("keep")), ("verifier", task.get("verifier")))
+    keep = run.recipe.evidence.keep or task.get("keep")
+    task_components = (("response rule", keep), ("verifier", task.get("verifier")))
     names = [(kind, str(name)) for kind, name in task_components if name is not None]
     names += [("experiment", name) for name in run.recipe.experiments]
     for kind, name in names:

@@ -24,6 +24,7 @@ from gapft_harness.run_directory.directory import (
     list_recorded_include_paths,
 )
 from gapft_harness.run_directory.parquet import read_ids
+from gapft_harness.run_directory.recipe_changes import select_searched
 from gapft_harness.run_directory.recorded import read_source
 from gapft_harness.run_directory.tables import read_problems
 from gapft_harness.stages.search.data import check_splits, hash_problems
@@ -69,10 +70,11 @@ def check_task(run: RunDirectory, plugins: Plugins, findings: Differences) -> di
 
 
 def _compare_with_recipe(task: Mapping[str, Any], recipe: Recipe) -> Iterator[str]:
-    """Compare a task's verifier and response rule with those that the recipe names."""
-    settings = {"verifier": recipe.verifier.name, "keep": recipe.evidence.keep}
-    named = {key: name for key, name in settings.items() if name is not None}
-    yield from compare_values(_TASK, task, named, "the recipe has")
+    """Compare a task's verifier and recorded settings with those of the recipe."""
+    expected: dict[str, Any] = {"recipe": select_searched(recipe)}
+    if recipe.verifier.name is not None:
+        expected["verifier"] = recipe.verifier.name
+    yield from compare_values(_TASK, task, expected, "the recipe has")
     params = recipe.add_think_end_token(recipe.verifier.params)
     where = f"{_TASK}, verifier_params"
     yield from compare_values(where, task["verifier_params"], params, "the recipe has")

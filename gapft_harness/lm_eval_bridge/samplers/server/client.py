@@ -169,7 +169,8 @@ class ServerClient:
     """Sends JSON to one server.
 
     Raises:
-        UserError: the environment names a proxy of an unknown kind.
+        UserError: the environment names a proxy of an unknown kind, or certificates, headers or
+            the key cannot be used.
     """
 
     def __init__(self, arguments: ServerArguments) -> None:
@@ -180,7 +181,12 @@ class ServerClient:
         headers = {name: str(value) for name, value in arguments.header.items()}
         if self._key:
             headers = {"Authorization": f"Bearer {self._key}", **headers}
-        certificates = ssl.create_default_context(cafile=arguments.ca_cert_path)
+        try:
+            certificates = ssl.create_default_context(cafile=arguments.ca_cert_path)
+        except OSError as error:
+            raise UserError(
+                f"model.args: ca_cert_path: {arguments.ca_cert_path}: {error}"
+            ) from error
         try:
             self._http = httpx.Client(
                 headers={"Content-Type": "application/json", **headers},
@@ -189,6 +195,8 @@ class ServerClient:
                 verify=certificates if arguments.verify_certificate else False,
                 trust_env=urlsplit(arguments.base_url).hostname not in _LOCAL_HOSTS,
             )
+        except UnicodeError as error:
+            raise UserError(f"{self.name}: model.args.header or the key: expected ASCII") from error
         except (ValueError, ImportError) as error:  # httpx hides the proxy's password
             raise UserError(f"{self.name}: the environment's proxy: {error}") from error
 

@@ -6,6 +6,7 @@ one fails.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import secrets
 from collections.abc import Mapping, Sequence
@@ -95,9 +96,8 @@ def find_model(settings: SamplerSettings) -> None:
     """
     arguments = read_arguments(settings)
     _check_settings(settings, arguments)
-    client = ServerClient(arguments)
-    _list_models(client, arguments)
-    client.close()
+    with contextlib.closing(ServerClient(arguments)) as client:
+        _list_models(client, arguments)
 
 
 def renders_chats(settings: SamplerSettings) -> bool:
@@ -418,7 +418,7 @@ class ServerSampler:
         sent: Sequence[tuple[Request, Mapping[str, Any]]],
         report: ReportGeneration,
     ) -> list[Choice | None]:
-        """Send requests and return the texts; None for prompts that do not fit the context.
+        """Send requests and return the replies; None for prompts that do not fit the context.
 
         Raises:
             UserError: the server refuses a request.

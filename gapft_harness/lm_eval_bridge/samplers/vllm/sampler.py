@@ -140,8 +140,8 @@ class VllmSampler:
             adapter: a PEFT folder to serve, or None for the source model.
 
         Raises:
-            UserError: invalid argument, no model at ``pretrained``, missing chat template, or an
-                invalid adapter or one of a different model.
+            UserError: invalid argument, no model at ``pretrained``, or an invalid adapter or one of
+                a different model.
         """
         arguments = check_arguments(settings.model_args)
         self._retokenizer = Retokenizer(settings)
