@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -25,8 +26,8 @@ from gapft_harness.verification.boxes import last_box
 from gapft_harness.verification.pool import Count, Outcome, Seconds
 
 _PACKAGE = "reasoning_gym"
-#: Incremented when the reading of ``extract`` changes.
-_RULES = 1
+#: Incremented when the reading of answers changes.
+_RULES = 2
 _MAX_SHOWN = 60
 #: Fields of a gold, with their types.
 _FIELDS = {"generator": str, "settings": dict, "question": str, "answer": str, "metadata": dict}
@@ -52,6 +53,54 @@ def extract_marked(text: str) -> str:
         return last_box(line) or line
     lines = text.strip().splitlines()
     return last_box(text) or (lines[0] if len(lines) == 1 else "")
+
+
+#: Generators whose scorers call ``eval`` or sympy's ``parse_expr`` with the answer.
+EVALUATED = frozenset(("binary_matrix", "n_queens", "spiral_matrix", "string_insertion"))
+PARSED = frozenset(
+    (
+        "countdown", "intermediate_integration", "polynomial_multiplication", "puzzle24",
+        "simple_integration",
+    )
+)  # fmt: skip
+_PLAIN_NODES = (
+    ast.Expression, ast.BinOp, ast.operator, ast.UnaryOp, ast.unaryop, ast.List, ast.Tuple,
+    ast.Constant, ast.Name, ast.Call, ast.expr_context,
+)  # fmt: skip
+#: What such an answer may call.
+_FUNCTIONS = frozenset(
+    (
+        "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "exp", "log", "sqrt",
+        "Integral",
+    )
+)  # fmt: skip
+
+
+def is_plain(answer: str, gold: Mapping[str, Any]) -> bool:
+    """Check that a scorer which evaluates an answer as Python only computes with it.
+
+    Args:
+        answer: the answer of a model.
+        gold: the problem's; a problem of ``composite`` names the generator in its metadata.
+    """
+    generators = {gold["generator"], gold["metadata"].get("source_dataset")}
+    is_parsed = not PARSED.isdisjoint(generators)
+    is_evaluated = is_parsed or not EVALUATED.isdisjoint(generators)
+    if not is_evaluated or answer == gold["answer"]:
+        return True
+    try:
+        nodes = [*ast.walk(ast.parse(answer.strip(), mode="eval"))]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return not is_parsed  # Python does not evaluate it either; sympy reads more forms
+    for node in nodes:
+        if isinstance(node, ast.Call) and (
+            node.keywords or not isinstance(node.func, ast.Name) or node.func.id not in _FUNCTIONS
+        ):
+            return False
+        is_text = isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
+        if not isinstance(node, _PLAIN_NODES) or (is_text and is_parsed):
+            return False
+    return True
 
 
 #: Functions that extract the answer from a response, by the name of the rule.
@@ -122,10 +171,13 @@ class ReasoningGym(Closing):
         for row, (text, gold) in enumerate(zip(responses, golds, strict=True)):
             if fault := self.check_gold(gold):
                 verdicts[row] = Verdict("error", fault)
-            elif answer := remove_wrapping(self._extract(text), gold["answer"]):
-                items[row] = [answer, gold]
-            else:
+            elif not (answer := remove_wrapping(self._extract(text), gold["answer"])):
                 verdicts[row] = Verdict("fail", "no answer found")
+            elif not is_plain(answer, gold):
+                fault = "which the scorer would run as a program"
+                verdicts[row] = Verdict("fail", f"{_show(answer)}, {fault}")
+            else:
+                items[row] = [answer, gold]
         outcomes = self._pool.map(list(items.values()))
         for (row, (answer, _)), outcome in zip(items.items(), outcomes, strict=True):
             verdicts[row] = self._build_verdict(outcome, answer)
@@ -160,7 +212,7 @@ class ReasoningGym(Closing):
         self._pool.close()
 
     def _build_verdict(self, outcome: Outcome, answer: str) -> Verdict:
-        answer_text = f"said {answer[:_MAX_SHOWN]}{'…' if len(answer) > _MAX_SHOWN else ''}"
+        answer_text = _show(answer)
         if outcome.status == "timeout":
             return Verdict("timeout", f"{outcome.reason}; {answer_text}")
         if outcome.status != "done":
@@ -169,6 +221,10 @@ class ReasoningGym(Closing):
             return Verdict("pass")
         score_text = f"; scored {outcome.value:.4g}" if outcome.value > 0 else ""
         return Verdict("fail", f"{answer_text}{score_text}")
+
+
+def _show(answer: str) -> str:
+    return f"said {answer[:_MAX_SHOWN]}{'…' if len(answer) > _MAX_SHOWN else ''}"
 
 
 # In a worker process

@@ -85,6 +85,13 @@ TRIES = {
         "PermissionError",
     ),
     "another's clock": ("time.clock_gettime(~os.getppid() << 3 | 2)", "OSError"),
+    "another clock's resolution": ("time.clock_getres(~os.getppid() << 3 | 2)", "OSError"),
+    "a timer of another's clock": (
+        "check(libc.timer_create(~os.getppid() << 3 | 2, bytes(64), bytes(8)))",
+        "OSError",
+    ),
+    "another's group": ("os.getpgid(os.getpid() + 1)", "PermissionError"),
+    "its own group": ("os.getpgid(0) >= 0", "True"),
     "its own clock": ("time.clock_gettime(time.CLOCK_PROCESS_CPUTIME_ID) > 0", "True"),
     "a thread's clock": (
         "time.clock_gettime(time.pthread_getcpuclockid(threading.get_ident())) >= 0",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -22,7 +24,13 @@ from gapft_harness.lm_eval_bridge.benchmarks import reasoning_gym
 from gapft_harness.lm_eval_bridge.benchmarks.reasoning_gym import load, share_out
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.loaded_task import LoadedTask
-from gapft_harness.plugins.verifiers.reasoning_gym import EXTRACTION_RULES, remove_wrapping
+from gapft_harness.plugins.verifiers.reasoning_gym import (
+    EVALUATED,
+    EXTRACTION_RULES,
+    PARSED,
+    is_plain,
+    remove_wrapping,
+)
 from gapft_harness.stages.search.splits import sort_by_hash
 from tests.kit.command import ROOT
 from tests.tasks.benchmark_files import needs_reasoning_gym
@@ -269,6 +277,39 @@ def test_raising_scorer_fails_only_its_response() -> None:
         verdicts = verifier.verify(["Answer: 3 * 11", "Answer: 3 × 11"], [factors] * 2)
     assert [verdict.status for verdict in verdicts] == ["error", "pass"]
     assert "ValueError" in verdicts[0].reason
+
+
+#: It would make every later score 1, if the scorer of spiral_matrix evaluated it.
+FORGERY = (
+    "[m.__dict__.update(float=lambda x: 1.0) for n, m in list(__import__('sys').modules.items()) "
+    "if n.endswith('verifiers.reasoning_gym')]"
+)
+
+
+def test_answers_are_not_run_as_programs() -> None:
+    """Nine scorers evaluate the answer, in a process that judges later answers too."""
+    from reasoning_gym.factory import DATASETS
+
+    evaluating = {
+        name
+        for name, (dataset, _) in DATASETS.items()
+        if re.search(r"(eval|parse_expr)\(answer", inspect.getsource(dataset))
+    }
+    assert evaluating == EVALUATED | PARSED
+    splits = load({name: {} for name in sorted(evaluating)}, pool=18, audit=18)
+    golds = [row["gold"] for row in splits["pool"]]
+    assert {gold["generator"] for gold in golds} == evaluating
+    attacks = [FORGERY, "open('x')", "S('x')", "(1).real", "sin(open(1))", "[i for i in (1, 2)]"]
+    with load_verifier("reasoning_gym", workers=1, extract="whole") as verifier:  # type: ignore[attr-defined]
+        assert all(v.passed for v in verifier.verify([gold["answer"] for gold in golds], golds))
+        for gold in (*golds, {**golds[0], "generator": "composite"}):
+            verdicts = verifier.verify([*attacks, "wrong 2"], [gold] * (len(attacks) + 1))
+            assert [verdict.status for verdict in verdicts] == ["fail"] * len(verdicts)
+            assert all("run as a program" in verdict.reason for verdict in verdicts[:-1])
+    text = {**golds[0], "generator": "simple_integration"}
+    assert not is_plain("'open(1)'", text), "sympy reads texts too"
+    assert is_plain("['Q', '_']", {**text, "generator": "n_queens", "metadata": {}})
+    assert is_plain("x**3/3 - sin(2*x) + C", text)
 
 
 def test_slow_scorer_times_out() -> None:

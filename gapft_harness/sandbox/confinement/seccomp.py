@@ -154,17 +154,21 @@ def _build_code(refuse_attribute_changes: bool, stop_truncation: bool) -> bytes:
         "madvise": (*_refuse_unless(2, _MADVISE, errno.EINVAL), _return(_ALLOW)),
         # It reveals mounts by unique numbers. libc falls back to stat.
         "statx": (_refuse(errno.ENOSYS),),
-        # The clock of a different process reveals that it exists. Bit 2: an own thread's clock.
-        "clock_gettime": (
-            _load(0),
-            (_ANY_BIT, 0, 2, 1 << 31),
-            (_ANY_BIT, 1, 0, 4),
-            _refuse(errno.EINVAL),
-            _return(_ALLOW),
-        ),
         "ioctl": (*_refuse_unless(1, _IOCTL, errno.ENOTTY), _return(_ALLOW)),
         "prctl": (*_refuse_unless(0, _PRCTL), _return(_ALLOW)),
     }
+    # The clock of a different process reveals what it did. Bit 2: an own thread's clock.
+    own_clock: _Rule = (
+        _load(0),
+        (_ANY_BIT, 0, 2, 1 << 31),
+        (_ANY_BIT, 1, 0, 4),
+        _refuse(errno.EINVAL),
+        _return(_ALLOW),
+    )
+    for name in ("clock_gettime", "clock_getres", "clock_nanosleep", "timer_create"):
+        rules[name] = own_clock
+    for name in ("getpgid", "getsid"):
+        rules[name] = (*_refuse_unless(0, [0, _OWN_PID]), _return(_ALLOW))
     for name in ("preadv2", "pwritev2"):
         forbidden = ~_READ_FLAGS & 0xFFFFFFFF
         rules[name] = (*_refuse_bits(5, forbidden, errno.EOPNOTSUPP), _return(_ALLOW))
