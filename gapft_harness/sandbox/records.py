@@ -17,7 +17,6 @@ VerdictName = Literal[
     "time_limit",
     "memory_limit",
     "output_limit",
-    "infrastructure",
 ]
 
 #: Upper bounds that the kernel's integer types can represent: a week, and 2^50 bytes.

@@ -2,7 +2,9 @@
 
 The order of the steps matters, since each needs the one before; ``Worker`` calls them. At the end
 the worker is the first process of its own pid namespace, and its root folder contains only the
-interpreter, four devices and an empty working folder.
+folders of the interpreter, loaded packages, shared libraries and time zones, four devices,
+placeholders for ``/dev/stdin``, ``stdout`` and ``stderr``, an empty ``/etc`` and an empty working
+folder.
 """
 
 from __future__ import annotations

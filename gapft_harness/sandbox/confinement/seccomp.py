@@ -3,8 +3,9 @@
 It lists allowed calls, not forbidden ones, so that calls of future kernels are refused. Among
 others it refuses: all ways to start a process or a program, sockets (except a connected pair
 without a name), ptrace, mounts and namespaces, shared and anonymous memory files, keys, bpf, perf,
-io_uring, and all calls that affect other processes. A refused call fails with ``EPERM``, an error
-that ordinary programs can handle.
+io_uring, and all calls that affect other processes. A refused call fails with ``EPERM``, or with
+the error that lets ordinary programs continue: ``ENOSYS``, ``EINVAL``, ``ENOTTY``, ``EACCES`` or
+``EOPNOTSUPP``. Some calls, such as locks, instead return success and do nothing.
 """
 
 from __future__ import annotations
