@@ -30,11 +30,11 @@ from gapft_harness.plugins.verifiers.statements import Statement, find_first_sta
 
 _WHOLE = re.compile(r"([A-Z])[.)]?|\(([A-Z])\)")
 #: Incremented when the reading of a rule changes, to explain verdicts that differ.
-_RULES = {"first_explicit": 3}
+_RULES = {"first_explicit": 3, "permissive": 2}
 _NEEDS_TEXTS = "the permissive rule needs the options' texts in the gold answer"
 #: A letter alone at the start, not the article in "A man walks in".
 _OPENING = re.compile(r"\s*(?:\(([A-Z])\)|([A-Z])(?=[.):,;\n]|\s*[-–—]|\s*$))")
-_LABEL = re.compile(r"\s*(?:\(([A-Z])\)|([A-Z]))[.):,]?\s*[-–—]?\s*")
+_LABEL = re.compile(r"\s*(?:\(([A-Z])\)|([A-Z])(?!\w))[.):,]?\s*[-–—]?\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,9 @@ def read_permissive(response: str, options: Sequence[str]) -> Statement:
         return Statement("", "opens with no option letter")
     letter = label[1] or label[2]
     if options and letter > _find_last_letter(options):
-        return Statement(letter)
+        # A label such as "E.", not the word in "I think".
+        is_label = _OPENING.match(response)
+        return Statement(letter) if is_label else Statement("", "opens with no option letter")
     rest = _normalize(response[label.end() :])
     text = _normalize(options[ord(letter) - ord("A")]) if options else ""
     if not text or not re.match(re.escape(text) + r"(?!\w)", rest):

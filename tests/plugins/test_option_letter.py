@@ -87,6 +87,12 @@ def test_only_permissive_rule_needs_option_texts() -> None:
         assert bool(verifier.check_gold("E")) == (rule == "permissive")
 
 
+@pytest.mark.parametrize("response", ["The answer is B", "Rain fell", "I think B", "B2"])
+def test_permissive_rule_does_not_read_words(response: str) -> None:
+    gold = {"answer": "B", "options": OPTIONS}
+    assert OptionLetter("permissive").answer(response, gold) is None
+
+
 def test_letters_extend_to_number_of_options() -> None:
     gold = {"answer": "J", "options": [f"text {i}" for i in range(10)]}
     for rule, response in zip(RULES, ["J", "The answer is J", "J. text 9"], strict=True):
