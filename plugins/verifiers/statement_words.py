@@ -14,13 +14,15 @@ LABEL = r"(?:option|choice|letter|answer|statement|alternative|selection|respons
 
 # Between a verb and its letter: "is clearly the", "would most likely be".
 _ADVERB = (
-    r"(?:(?!un|hard|bare|scarce|possib|suppos|wrong|incorrect|false|on)\w+ly|only|most|very|quite"
+    r"(?:(?!un|hard|bare|near|scarce|possib|suppos|wrong|incorrect|false|on)\w+ly|only|most|very|quite"
     r"|indeed|then|thus|therefore|hence|still|now|just|also|best|the|an?|my|our|correct|right"
     r"|final|single|following|to be|in fact|of course|by elimination|I (?:think|believe)"
     r"|labell?ed|marked|numbered|given (?:by|in)|expressed (?:by|in)|found in|stated in|as)"
 )
 _FILL = rf"(?:[\s,]*\b{_ADVERB}\b,?){{0,6}}"
 _NO_LETTER = r"(?!(?-i:[A-HJ-Z])\b)"
+# Between "I" and "choose": words after which nothing is chosen, as in "I would have chosen".
+_NOT_CHOSEN = r"(?!(?:might|may|could|almost|nearly|(?<=d )have(?! to))\b)"
 _BE = r"(?:is|are|was|were|be|being|seems|remains|becomes|appears|reads)\b"
 
 ANNOUNCED = re.compile(
@@ -29,7 +31,7 @@ ANNOUNCED = re.compile(
     rf"(?:one|statement|inference|assumption|explanation|principle|argument|claim))\b"
     rf"(?:\s+{_NO_LETTER}[\w',/-]+){{0,12}}?\s*(?:\b{_BE}|[:=]|[-–—]+(?=\s|\Z))\s*[:=]?"
     rf"|\b(?:I|we|you|let's|let us|I'd|I'll|I'm|we'd|we'll|must|should|I've)\b,?"
-    rf"(?:\s+{_NO_LETTER}[\w']+,?){{0,3}}?\s*"
+    rf"(?:\s+{_NO_LETTER}{_NOT_CHOSEN}[\w']+,?){{0,3}}?\s*"
     rf"\b(?:choose|chose|chosen|select|selected|pick|picked|prefer|say|go with|going with"
     rf"|answer(?: with)?"
     rf"|conclude|opt for|settle on|vote for|lean towards?|go for|mark)\b"
@@ -40,8 +42,9 @@ ANNOUNCED = re.compile(
 )
 CONCLUDED = re.compile(
     rf"(?:\A|\b)(?:answer|solution|so|therefore|thus|hence|(?<=[,.;:] )then|but|it's|it is"
-    r"|it (?:must|would|should) be|that's|that is|this is|think|believe|say|must be|which is"
-    r"|thereby|leav(?:es|ing)(?: us)?(?: only)?(?: with)?|left with|points? to|corresponds? to"
+    r"|it (?:must|would|should|has to) be|that's|that is|this is|think|believe|say|must be|which is"
+    r"|consequently|by (?:process of )?elimination|thereby"
+    r"|leav(?:es|ing)(?: us)?(?: only)?(?: with)?|left with|points? to|corresponds? to"
     r"|match(?:es)?|rather|actually|wait|no|sorry|I mean|I meant|make (?:that|it)|correction"
     r"|instead|both|either)\b[,:]?"
     rf"(?:\s+(?:it's|it is|that's|I choose|no))?{_FILL}(?:\s+{LABEL})?\s*:?\s*\Z"
@@ -51,9 +54,18 @@ CONCLUDED = re.compile(
 #: After an "if", words such as "so" state only a condition.
 CONDITIONAL = re.compile(r"\b(?:if|were|unless)\b", _FLAGS)
 ONLY_THEN = re.compile(r"\bthen\b|\bwould\b", _FLAGS)
+IF_FOLLOWS = re.compile(r"[),]*\s*(?:(?:but|only)\s+)*(?:if|unless)\b", _FLAGS)
+#: In the announcing clause: an answer that is wrong, or not the writer's own last one.
+OTHER_ANSWER = re.compile(
+    r"\b(?:wrong|incorrect|common|second|other|another|previous|earlier|initial|your"
+    r"|(?:student|user|friend)'?s'?)(?:\s+(?!(?:the|an?|my)\b)[\w-]+){0,2}?"
+    r"\s+(?:answer|choice|option|solution|response|guess|pick|selection)\b",
+    _FLAGS,
+)
 CALLED_RIGHT = re.compile(
     r" ?(?:is|seems|must be|would be|should be|looks|appears|remains|has to be)\s+(?:to be )?"
-    r"(?:(?!not\b|never\b|no\b|less\b|un|in(?!deed)|wrong|hardly)[\w'-]+\s+){0,4}?"
+    r"(?:(?!(?:not|never|no|less|if|but|though|although|unless|(?<!the )only)\b"
+    r"|un|in(?!deed)|wrong|hardly)[\w'-]+\s+){0,4}?"
     r"(?:correct|right|best|answer|strongest|(?:better|stronger)(?! than)|supported|implied"
     r"|accurate|one|(?:true|valid|necessary|conclusion|assumption|flaw)(?=\s*(?:\Z|[.!\n])))\b"
     r"(?!\s*,?\s*(?:but|however|only if|if|except|yet|though|although)\b)"
@@ -67,6 +79,11 @@ ANSWERS = re.compile(
     r"|capture|answer|identif|express|parallel|reconcile|complete|illustrate|because|since|as it)",
     _FLAGS,
 )
+#: Before and after a letter: "Only C follows".
+ONLY_BEFORE = re.compile(
+    r"(?:\A|[.!?\n]|\b(?:so|thus|hence|therefore),?\s)\s?only(?:\soption)?\Z", _FLAGS
+)
+FOLLOWS = re.compile(r"\sfollows\b(?![^.!?\n]*\b(?:if|but|unless)\b)", _FLAGS)
 #: After a letter whose option is discussed, not judged. In lower case, as after a subject; the same
 #: applies to words that rule it out.
 DISCUSSED = re.compile(
@@ -87,23 +104,32 @@ RULED_OUT_BEFORE = re.compile(
     rf"|\b(?:options|choices|alternatives)\s*:?\s*\Z",
     _FLAGS,
 )
+# Between a letter and words that rule it out: "B, while tempting, is wrong".
+_ASIDE = (
+    r"\)?,\s(?:while|although|though|albeit|because|since|despite|even|however|being|which|as|like"
+    rf"|unlike)\b[^,.;:!?\n]*,|\)?\sas an? {LABEL}\b"
+)
 RULED_OUT_AFTER = re.compile(
-    r" ?[.):,]? ?(?:(?:is|are|was|were|seems?|looks?|appears?|would be|must be|can be"
+    rf" ?(?:{_ASIDE}|[.):,])? ?(?:(?:is|are|was|were|seems?|looks?|appears?|would be|must be|can be"
     r"|could be|being)\s+(?:\w+\s+){0,3}?"
     r"(?:not|wrong|incorrect|false|invalid|irrelevant|ruled out|eliminated|excluded|out|unsupported"
     r"|no|never|too|rejected|unrelated|off|weaker|impossible|neither)\b(?!\s+\(?[A-Z]\b)"
+    r"|(?:is|was|are|seems?|looks?|would be)\s+(?:(?:the|an?|at (?:best|most)|only|very)\s+){0,3}"
+    r"(?:(?:almost|nearly)(?! certain)|partial|partly|half|close to|far from|nowhere|opposite"
+    r"|second[- ]best|least|rarely|seldom|sometimes|possibly|perhaps|maybe|supposed|alleged)"
+    r"|would be\b[^.!?\n]*?(?<!even)\sif\b"
     r"|[-–—:(]\s*(?:wrong|incorrect|eliminated|ruled out|not (?:the|an?|said|supported"
     r"|mentioned|correct|right|stated|relevant|implied|necessary|possible|true|consistent|discussed))\b"
     r"|(?:is|are|was|were|do|does|did|would|could|ca|wo|should)n't\b"
-    r"|(?:can ?not|does not|do not|did not|would not|could not|fails?|contradicts?|lacks?"
-    r"|misses|goes beyond|overstates|confuses)\b"
+    r"|(?:can ?not|does not|do not|did not|would not|could not|(?:would )?fails?|contradicts?"
+    r"|lacks?|misses|goes beyond|overstates|confuses)\b"
     r"|[✗✘❌✕×])| ?\)?\?",
 )
 #: Anywhere in the clause before announcing words: doubt, denial, or another speaker.
 UNSAID = re.compile(
     rf"\b(?:{_DENIED}|if|whether|suppos\w+|assum(?:e|ing)|unless|might|may|could|maybe|perhaps"
     r"|possibly|doubt(?!less)|deny|reject\w*|wrong to|why|how|some(?:one)?|many|others|people"
-    r"|tempt\w+|initially|originally|at first|first thought|(?:was|were) (?:going|about)"
+    r"|they say|tempt\w+|initially|originally|at first|first thought|(?:was|were) (?:going|about)"
     r"|incorrectly|wrongly|false|would have)\b",
     _FLAGS,
 )
@@ -115,7 +141,7 @@ UNSETTLED = re.compile(
 SURE = re.compile(r"\b(?:no|without(?: any)?|not) (?:doubt|only|question)\b", _FLAGS)
 DENIED_VERB = re.compile(
     rf"\b(?:{_DENIED}|could|might|may|can)"
-    rf"(?:\s+(?:{_ADVERB}|also|well|possibly|be|have been|{LABEL})\b){{0,5}}\s*\Z",
+    rf"(?:\s+(?:{_ADVERB}|also|well|possibly|be|have been|seem|appear|look|{LABEL})\b){{0,5}}\s*\Z",
     _FLAGS,
 )
 CLAUSE_END = re.compile(r"[,;.!?:\n()]|\b(?:but|so|therefore|thus|hence|because|since)\b", _FLAGS)

@@ -35,7 +35,7 @@ _JOINED = re.compile(
     r"|,\s?(?:option |choice )?\(?[A-Z]\)?(?=\s?(?:,|/|&|\band\b|\bor\b|[.;!\n]|\Z)))"
     r"(?![\w'+#]))+"
 )
-_ENDS = re.compile(r"\s*(?:\Z|[.!;,](?!\w)|\n)")
+_ENDS = re.compile(r"(?:\srather than (?:option )?\(?[A-Z]\)?)?\s*(?:\Z|[.!;,](?!\w)|\n)")
 _ALONE = re.compile(r"[.)]?\s*(?:\Z|\n)")
 # After a letter that opens a line or is announced: punctuation, a dash, the end, or a reason.
 _LABELLED = re.compile(
@@ -266,6 +266,8 @@ class _Context:
             return None
         if words.RULED_OUT_AFTER.match(tail) and not self._text_follows:
             return None
+        if words.ONLY_BEFORE.search(near) and words.FOLLOWS.match(tail):
+            return "named"
         called_right = bool(words.CALLED_RIGHT.match(tail))
         if self._letter in "AaIi" and not (self._labelled or called_right):
             if self._opens and self._text_follows:
@@ -316,8 +318,13 @@ class _Context:
         """Return whether the writer asserts it: no denial, question, condition or other speaker."""
         clause = words.CLAUSE_END.split(preceding)[-1]
         sentence = _SENTENCE.split(preceding)[-1]
+        if announcement and words.OTHER_ANSWER.search(
+            words.CLAUSE_END.split(self._head.rstrip(" \n:,("))[-1]
+        ):
+            return False
         if words.UNSAID.search(clause) and not words.SURE.search(clause):
             return False
         if words.DENIED_VERB.search(self._near) or words.UNSETTLED.search(announcement):
             return False
-        return not (words.CONDITIONAL.search(sentence) and words.ONLY_THEN.search(announcement))
+        is_conditional = words.CONDITIONAL.search(sentence) or words.IF_FOLLOWS.match(self._tail)
+        return not (is_conditional and words.ONLY_THEN.search(announcement))
