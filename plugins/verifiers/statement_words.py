@@ -57,7 +57,7 @@ ONLY_THEN = re.compile(r"\bthen\b|\bwould\b", _FLAGS)
 IF_FOLLOWS = re.compile(r"[),]*\s*(?:(?:but|only)\s+)*(?:if|unless)\b", _FLAGS)
 #: In the announcing clause: an answer that is wrong, or not the writer's own last one.
 OTHER_ANSWER = re.compile(
-    r"\b(?:wrong|incorrect|common|second|other|another|previous|earlier|initial|your"
+    r"\b(?:wrong|incorrect|common|second|other|another|previous|earlier|initial|your(?=\s\w+\swas\b)"
     r"|(?:student|user|friend)'?s'?)(?:\s+(?!(?:the|an?|my)\b)[\w-]+){0,2}?"
     r"\s+(?:answer|choice|option|solution|response|guess|pick|selection)\b",
     _FLAGS,
