@@ -18,7 +18,7 @@ from gapft_harness.verification.mathematics.equality import (
     find_domain,
     solve_relation,
 )
-from gapft_harness.verification.mathematics.expressions import ExpressionParser
+from gapft_harness.verification.mathematics.expressions import GREEK, ExpressionParser
 from gapft_harness.verification.mathematics.tokens import (
     NO_CONTEXT,
     Context,
@@ -66,8 +66,6 @@ _RELATIONS = {
     r"\lt": "<",
     r"\gt": ">",
     r"\in": "in",
-    r"\approx": "~",
-    r"\simeq": "~",
 }
 _OPPOSITE = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 _JOINERS = {
@@ -81,7 +79,7 @@ _JOINERS = {
     r"\land": "and",
     r"\wedge": "and",
 }
-_REASONS = ("since", "because", "as", "by", "i.e")
+_REASONS = ("since", "because", "by", "i.e")
 
 
 @lru_cache(maxsize=4096)
@@ -198,8 +196,10 @@ def join_values(items: Sequence[Value], joiner: str) -> Value:
 def _join_conditions(values: Sequence[Value], joiner: str) -> Value:
     """Make one set of conditions: a union if "or" joins them, or if nothing satisfies all."""
     domains = [value.elements for value in values if isinstance(value, Domain)]
-    if len(domains) < len(values):
+    if not domains:
         return join_values(values, joiner)
+    if len(domains) < len(values):
+        raise Unreadable("conditions and bare values")
     common = sympy.Intersection(*domains)
     is_union = joiner == "or" or (joiner == "," and common is S.EmptySet)
     return Domain(sympy.Union(*domains) if is_union else common)
@@ -258,11 +258,9 @@ def _read_item(tokens: Sequence[Token]) -> Value:
     """Read one value, or an equation, an inequality or a membership."""
     sides, signs = split_tokens(tokens, lambda token: token.text in _RELATIONS)
     operators = [_RELATIONS[sign] for sign in signs]
-    if "~" in operators:  # what is exact is before the sign
-        number = operators.index("~")
-        is_first = number == 0 and not sides[0]
-        sides = sides[1:] if is_first else sides[: number + 1]
-        operators = operators[1:] if is_first else operators[:number]
+    if operators[:1] == ["="] and not sides[0]:  # = 12
+        sides = sides[1:]
+        operators = operators[1:]
     if not all(sides):
         raise Unreadable("a side of a relation is empty")
     if not operators:
@@ -307,17 +305,19 @@ def _subtract(side: Sequence[Token], values: Sequence[Value]) -> Any:
     return both[0] - both[1] if len(both) == 2 and all(map(is_expression, both)) else None
 
 
-_LETTER = r"(?:[A-Za-z]|\\[A-Za-z]+)"
+_SYMBOLS = "triangle|square|star|nabla|[dD]iamond|Box|(?:club|diamond|heart|spade)suit"
+_LETTER = rf"(?:[A-Za-z]|\\(?:var)?(?:{'|'.join(GREEK)})|\\(?:{_SYMBOLS}))"
+#: Letters that name functions, polynomials and matrices: ``f(2) = 5`` is no product.
+_FUNCTION = r"(?:[fghpqA-Z]|\\(?:Pr|phi|varphi|psi|sigma|tau|Phi|Psi|Gamma))"
+_INDEX = r"(?: _ (?:\w+|\{[^{}]*\}))?(?: ')*"
 _ARGUMENTS = r"(?: \((?:[^()]|\([^()]*\))*\))?"
 #: A side of an equation that is only a name, with spaces between its tokens.
 _NAME = re.compile(
-    rf"{_LETTER}(?: _ (?:\w+|\{{[^{{}}]*\}}))?(?: ')*(?: \^ (?:\{{ - 1 \}}|- 1))?{_ARGUMENTS}"
+    rf"{_LETTER}{_INDEX}|{_FUNCTION}{_INDEX}(?: \^ (?:\{{ - 1 \}}|- 1))?{_ARGUMENTS}"
     r"|[A-Z](?: [A-Z]){1,3}(?: ')*|(?:m )?\\(?:angle|triangle)(?: [A-Z])+"
     r"|\| (?:[a-zA-Z]|\\[a-z]+)(?: [A-Z])* \||\\(?:overline|vec|bar|hat|mathbf) \{[^{}]*\}"
-    rf"|\( {_LETTER}(?: (?:,|\\circ) {_LETTER})+ \){_ARGUMENTS}"
+    rf"|\( {_LETTER}(?: , {_LETTER})+ \)|\( {_FUNCTION}(?: \\circ {_FUNCTION})+ \){_ARGUMENTS}"
 )
-_CONSTANTS = ("e", "i", r"\pi", r"\infty")
-_FUNCTION = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc|ln|log|exp|sqrt|gcd|lcm|max|min|det)\b")
 
 
 def find_name(tokens: Sequence[Token]) -> str:
@@ -331,7 +331,7 @@ def find_name(tokens: Sequence[Token]) -> str:
         is_name = is_name and not any(is_refused(word.text) for word in words)
         return write_words(tokens) if is_name else ""
     text = _space_tokens(tokens)
-    if not _NAME.fullmatch(text) or text in _CONSTANTS or _FUNCTION.match(text):
+    if not _NAME.fullmatch(text) or text in ("e", "i"):
         return ""
     return join_tokens(tokens)
 

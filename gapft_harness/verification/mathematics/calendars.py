@@ -78,7 +78,8 @@ def _read_clock(text: str) -> Value | None:
             raise Malformed("there is no such time")
         return None
     terms = (Rational(hour), Rational(minute), *([Rational(second)] if match[3] else []))
-    ratio = Ratio(terms) if match[2] and not half else None
+    may_be_ratio = match[2] and not match[2].startswith("0") and not half  # not 4:05
+    ratio = Ratio(terms) if may_be_ratio else None
     if half in _HALVES and hour <= 12:
         hour = hour % 12 + _HALVES[half]
     seconds = (hour * 60 + minute) * 60 + second

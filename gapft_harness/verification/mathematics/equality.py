@@ -258,7 +258,7 @@ def _are_equal_collections(gold: Collection, answer: Collection) -> bool:
     if len(names) > 1 and not all(isinstance(item, Named) for item in (*expected, *remaining)):
         return False  # values of different variables have no order without their names
     joiners = {gold.joiner, answer.joiner}
-    if joiners == {"or", "and"} and not all(isinstance(item, Scalar) for item in expected):
+    if joiners == {"or", "and"} and not all(isinstance(v, Scalar | Tuple) for v in expected):
         return False
     if not expected:
         return True

@@ -72,7 +72,7 @@ _GREEK_WORDS = (
     "tau upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Sigma Upsilon Phi Psi Omega ell "
     "hbar Alpha Beta Epsilon Zeta Eta Iota Kappa Mu Nu Omicron Pi Rho Tau Chi"
 )
-_GREEK = frozenset(_GREEK_WORDS.split())
+GREEK = frozenset(_GREEK_WORDS.split())
 _TRIGONOMETRIC = ("sin", "cos", "tan", "cot", "sec", "csc")
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(sympy, name) for name in (*_TRIGONOMETRIC, "sinh", "cosh", "tanh")},
@@ -188,7 +188,7 @@ class ExpressionParser(ABC):
             elif self.take_if("/", r"\div"):
                 value = divide(value, self.read_signed_factor())
             elif self.starts_factor(token):
-                value = multiply(value, self.read_factor())
+                value = multiply(value, self.read_next_factor(value))
             else:
                 return value
 
@@ -202,6 +202,8 @@ class ExpressionParser(ABC):
             elif token.text != "+":
                 both = make_symbol(f"±{token.value}")
                 sign = sign * (both if token.text == r"\pm" else -both)
+            if self.look().kind == "word" and not find_currency(self.look()):
+                raise Unreadable("a word after a sign has no number")
         return sign
 
     def read_signed_factor(self) -> Any:
@@ -218,6 +220,21 @@ class ExpressionParser(ABC):
         pairs = [Tuple((a, b)) for a in value.items for b in other.items]
         return Collection(tuple(pairs), "set")
 
+    def read_next_factor(self, value: Any) -> Any:
+        """Read a factor next to a value; brackets that explain or repeat it are refused."""
+        token = self.look()
+        is_product = self.tokens[self.position - 1].closing == ")"
+        is_apart = token.text == "(" and token.is_spaced and not is_product
+        if is_apart and any(inner.kind == "word" for inner in token.inside):
+            raise Unreadable("words in brackets after a value")
+        factor = self.read_factor()
+        is_sum = any(inner.text in ("+", "-") for inner in token.inside[1:])
+        if is_apart and not is_sum and is_expression(value) and is_expression(factor):
+            number = convert_units(value)
+            if number.is_number and number == convert_units(factor):  # 5 (five)
+                raise Unreadable("a number that is repeated in brackets")
+        return factor
+
     def starts_factor(self, token: Token) -> bool:
         """Check whether a token is a factor of the product before it."""
         before = self.tokens[self.position - 1]
@@ -227,9 +244,7 @@ class ExpressionParser(ABC):
             return token.text != r"\{"
         if token.kind == "command":
             return (
-                token.text[1:] in _COMMANDS
-                or token.text[1:] in _GREEK
-                or bool(find_currency(token))
+                token.text[1:] in _COMMANDS or token.text[1:] in GREEK or bool(find_currency(token))
             )
         return (token.text == "|" and not self.open_bars) or bool(find_currency(token))
 
@@ -300,7 +315,10 @@ class ExpressionParser(ABC):
             return self.read_mixed_number(token)
         currency = find_currency(token)
         if currency and not follows_number:
-            return multiply(make_unit(currency), self.read_signed_factor())
+            amount = multiply(make_unit(currency), self.read_signed_factor())
+            if len(self.look().text) == 1 and find_unit(self.look().text):
+                raise Unreadable("a letter after an amount of money")  # $5K
+            return amount
         if currency:
             return make_unit(currency)
         if token.kind == "letter":
@@ -314,7 +332,7 @@ class ExpressionParser(ABC):
         name = token.text[1:]
         if token.kind == "command" and name in _COMMANDS:
             return _COMMANDS[name](self)
-        if token.kind == "command" and name in _GREEK:
+        if token.kind == "command" and name in GREEK:
             return self.read_letter(token.text)
         raise Unreadable(f"{token.text!r} is not understood")
 

@@ -339,8 +339,8 @@ class _Tokenizer:
             self._take("word", word)
 
     def _read_letters(self, run: str) -> None:
-        is_unit_behind = self.is_spaced and bool(self.tokens) and self.tokens[-1].kind == "number"
-        if is_unit_behind and len(run) > 1 and find_unit(run):
+        unit = find_unit(run) if self.tokens and self.tokens[-1].kind == "number" else ""
+        if len(run) > 1 and unit and (self.is_spaced or unit in self.context.units):
             self._take("word", run)
         elif run in _FUNCTIONS or run in ("inf", "infinity"):
             self.position += len(run)
@@ -443,11 +443,21 @@ def _rewrite_word(tokens: list[Token], position: int, result: list[Token]) -> in
         result.append(Token("number", "1", Fraction(1), is_spaced=True))
         return 1
     if word in MULTIPLIERS and (has_number or word in STANDALONE_MULTIPLIERS):
+        if _is_mixed(result, word, has_number=has_number):  # two and a half
+            count = result.pop().value if has_number else Fraction(1)
+            whole = result[-2]
+            value = whole.value + count * Fraction(MULTIPLIERS[word])
+            text = f"{whole.text} and {count} {word}"
+            result[-2:] = [Token("number", text, value, is_spaced=True)]
+            return 1
         if has_number:
             result.append(Token("command", r"\times"))
         result.append(Token("number", word, Fraction(MULTIPLIERS[word]), is_spaced=True))
         return 1
     both = f"{token.text.lower()} {following}"
+    if token.text.lower() == "times" and not following:  # 12 times
+        result.append(token)
+        return 1
     for phrase, length in ((both, 2), (token.text.lower(), 1)):
         if phrase in OPERATIONS:
             operation = _Tokenizer(normalize(OPERATIONS[phrase]), Context())
@@ -459,6 +469,16 @@ def _rewrite_word(tokens: list[Token], position: int, result: list[Token]) -> in
         token = Token("letter", token.text, is_spaced=True)
     result.append(token)
     return 1
+
+
+def _is_mixed(result: Sequence[Token], fraction: str, *, has_number: bool) -> bool:
+    """Check whether a whole number and "and" are before a fraction in words, or its count."""
+    before = result[: len(result) - has_number]
+    if "/" not in MULTIPLIERS[fraction] or len(before) < 2:
+        return False
+    whole, joiner = before[-2:]
+    is_whole = whole.kind == "number" and whole.value.denominator == 1
+    return is_whole and joiner.text.lower() == "and"
 
 
 def is_filler(word: str) -> bool:

@@ -113,12 +113,16 @@ def to_singular(word: str) -> str:
 
 def is_plural_noun(word: str) -> bool:
     """Check whether a word is a plural noun; an answer may leave it out after a number."""
+    if any(map(is_number_word, word.split("-"))):
+        return False
     return to_singular(word) != word.lower().rstrip(".") or word.lower() in _PLURALS
 
 
 def is_number_word(word: str) -> bool:
-    """Check whether a word is a number or multiplies one: "twenty", "thirds"."""
-    return word.lower() in NUMERALS or to_singular(word) in MULTIPLIERS
+    """Check whether a word is a number or multiplies one: "twenty", "tens", "thirds"."""
+    singular = to_singular(word)
+    is_counted = word.lower() != singular == "zero"  # how many zeros a number has
+    return not is_counted and (singular in NUMERALS or singular in MULTIPLIERS)
 
 
 _ONES = (
@@ -203,7 +207,8 @@ _REFUSED_WORDS = (
     "square-root log power powers raised reciprocal inverse opposite cube square sum product "
     "difference quotient or and is are was remainder repeating recurring exceed exceeds close "
     "out equals means does has always its yes says wrong incorrect never excluded ones others "
-    "onwards upwards multiple multiples divisor"
+    "onwards upwards downwards backwards inwards outwards afterwards multiple multiples divisor "
+    "perhaps maybe possibly probably sometimes besides"
 )
 REFUSED = frozenset(_REFUSED_WORDS.split())
 #: Different words for the same answer; the first one of a line stands for all.
