@@ -64,6 +64,8 @@ def test_judges_answers_in_any_format(verifier: Any) -> None:
         (r"\boxedfigure{5}", None, None),
         ("5", None, None),
         (r"\boxed{1} or \boxed{\frac{1}{2}}", r"\frac{1}{2}", r"1 \text{ or } \frac{1}{2}"),
+        (r"\boxed{3}/\boxed{4}", "4", "4"),
+        (r"\boxed{3} \cup \boxed{4}", "4", "4"),
     ],
 )
 def test_finds_last_box(text: str, box: str | None, answer: str | None) -> None:

@@ -15,7 +15,7 @@ from gapft_harness.verification.mathematics.vocabulary import MULTIPLIERS, OPERA
 #: Between boxes that belong together: "or", "and" or a comma, and the name of the next value.
 _JOINED = re.compile(
     r"[\s$.)\\]*(?:\\text\s*\{)?\s*"
-    r"(?P<joiner>(?:,\s*)?\b(?:or|and)\b|[,;&/]|\\(?:lor|land|vee|wedge|cup)\b)"
+    r"(?P<joiner>(?:,\s*)?\b(?:or|and)\b|[,;&]|\\(?:lor|land|vee|wedge)\b)"
     r"\s*\}?[\s$(]*(?:[A-Za-z](?:_\w)?(?:\([a-z]\))?\s*=[\s$]*)?"
 )
 _MAX_BOXES, _MAX_GAP = 20, 80
@@ -69,38 +69,64 @@ def _read_box(text: str, start: int, content: str) -> tuple[str, int]:
     return f"{symbol}({answer})", sign.start()
 
 
-_STRUCK = re.compile(r"~~[^~\n]{1,200}~~|</?(?:b|i|u|em|strong|code|mark|br|p)\s*/?>|`+")
+#: Struck out, marks of a calculator (``<<2*6=12>>``), and layout.
+_STRUCK = re.compile(
+    r"~~[^~\n]{1,200}~~|<<[^<>\n]{1,200}>>|</?(?:b|i|u|em|strong|code|mark|br|p)\s*/?>|`+"
+)
 _SPACED_MINUS = re.compile(r"−\s*(?=[\d.])")
 #: ``3 x 4`` with spaces is a product; ``3x`` has a variable.
 _SPACED_TIMES = re.compile(r"(?<=\d)\s+[xX]\s+(?=[\d$])")
 #: Words in quotes; a mark behind a digit is one of inches.
 _QUOTED = re.compile(r"""(?<![\w'])["“]([^"“”\n]{1,80})["”](?!\w)""")
+#: A tilde before a number; in mathematics it is a space.
+_ABOUT = re.compile(r"~(?=[\s$]*[.\d\ue000])")
 _DELIMITER = re.compile(r"\$\$|(?<!\\)\$|\\[()\[\]]|\n")
 _CLOSING = {"$": "$", "$$": "$$", "\\(": "\\)", "\\[": "\\]"}
 _ENGLISH = re.compile(r"(?<![\\a-zA-Z{])[A-Za-z]{3,}")
 _RUN = re.compile(r"\*+|_+")
-_LABEL = re.compile(r"\b(?:answer|result|solution)\b(?:\s*(?:is|equals|=|:))+\s*", re.IGNORECASE)
-_CORRECTION = re.compile(r"\W*(?:actually|wait|no|hmm|sorry|correction|hold on)\b", re.IGNORECASE)
-_MARGIN = re.compile(r"\s*(?:(?:[-*+•>]|#+|\d+\.)\s+)*")
+_LABEL = re.compile(
+    r"\b(?:answer|final (?:result|solution))\b(?:\s*(?:is|equals|=|:))+\s*", re.IGNORECASE
+)
+_CORRECTION = re.compile(
+    r"\W*(?:actually|wait|no|hmm|sorry|correction|hold on)\b"
+    r"|.*\b(?:that|this)(?:'s| is| was) (?:wrong|incorrect|not right|a mistake)\b",
+    re.IGNORECASE,
+)
+_MARGIN = re.compile(r"\s*(?:(?:[-*+•>]|\d+\.)\s+|#+\s*)*")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z(])|(?<=[.!?])\s*\Z")
 #: What follows says why, or what the answer is not.
 _ASIDE = re.compile(
-    r",?\s+(?:because|since|instead of|rather than|as (?!well)|which)\b.*", re.DOTALL
+    r",?\s+(?:because|since|instead of|rather than|as (?!well)|which)\b.*"
+    r"|,\s+not\s+(?=[-$\d\ue000]).*",
+    re.DOTALL,
 )
-_DENIED = re.compile(r"\b(?:not|cannot|never|wrong|incorrect)\b|n't\b", re.IGNORECASE)
-_OPERATOR = re.compile(r"[-+*/=:·×÷<>≤≥≠≈≡~!^()\[\]|]+")
+_DENIED = re.compile(
+    r"\b(?:not|cannot|never|wrong|incorrect|impossible|no way)\b|n't\b", re.IGNORECASE
+)
+#: Commands of operations and relations, which may be outside dollar signs.
+_COMMANDS = (
+    r"\\(?:leq?|leqslant|geq?|geqslant|lt|gt|neq?|approx|simeq|sim|cong|equiv|in|notin|cdot|times"
+    r"|div|pm|mp)(?![a-zA-Z])"
+)
+_OPERATOR = re.compile(rf"(?:[-+*/=:·×÷<>≤≥≠≈≡~!^()\[\]|]|{_COMMANDS})+")
+#: The end of a word that is joined to the next one, such as ``x\le``.
+_JOINED_END = re.compile(rf"(?:[=<>≤≥≠≈≡]|{_COMMANDS})\Z")
 _NUMBERS = re.compile(r"[-+$\d.,\ue000\ue001]+")
 #: Words that belong to the number behind them.
 _BEFORE = frozenset(["or", "and", "to", "plus", "minus", "times", "over"])
+#: Words that join two numbers: "1 in 12".
+_BETWEEN = frozenset(["in", "of", "by"])
 #: Words that end what is said about the number before them.
 _BEHIND_WORDS = (
     "is are was were be been so because since which that who when where while if then but as "
     "for each every now today there this these those it he she they we you i has have had will "
-    "would can could"
+    "would can could remain remains"
 )
 _BEHIND = frozenset(_BEHIND_WORDS.split())
 #: The same, where something else follows: not inches, a bound ("at most") or a base.
 _BEHIND_IF_FOLLOWED = frozenset(["in", "at", "on", "from", "with"])
+#: Words that qualify a number before a comma: "12, approximately".
+_DOUBTS = frozenset(["approximately", "approx", "roughly", "maybe", "perhaps", "probably"])
 _BOUNDS = frozenset(["most", "least", "base"])
 _VERBS_WORDS = "is are was were be equals gives get gets have has had costs so"
 _VERBS = frozenset(_VERBS_WORDS.split())
@@ -124,10 +150,13 @@ def find_written_answer(text: str) -> str | None:
     """
     cleaned = _SPACED_MINUS.sub("-", _STRUCK.sub("", text.replace("\ue000", " ")))
     cleaned = _QUOTED.sub(r"\1", _SPACED_TIMES.sub(" × ", cleaned))
-    cleaned = cleaned.replace("as well as", "and").replace("left over", "left")
+    cleaned = cleaned.replace("as well as", "and").replace("left over", "left").replace("’", "'")
     cleaned, pieces = _hide_mathematics(cleaned)
+    cleaned = _ABOUT.sub("≈", cleaned)
     lines = [_strip_emphasis(" ".join(line.split())) for line in cleaned.split("\n")]
-    answer = _find_labelled(lines) or _find_last(lines)
+    answer = _find_labelled(lines)
+    if answer is None:
+        answer = _find_last(lines)
     answer = _PIECE.sub(lambda match: f" {pieces[int(match[1])]} ", answer)
     return tidy_answer(answer) or None
 
@@ -178,8 +207,8 @@ def _is_inline(inside: str, behind: str) -> bool:
     return is_tight and not behind.isdigit() and not _ENGLISH.search(inside)
 
 
-def _find_labelled(lines: list[str]) -> str:
-    """Return what follows the last "answer is" or "Answer:", unless it is corrected later."""
+def _find_labelled(lines: list[str]) -> str | None:
+    """Return what follows the last "answer is" or "Answer:", or what corrects it later."""
     for number in range(len(lines) - 1, -1, -1):
         matches = [*_LABEL.finditer(lines[number])]
         if not matches:
@@ -187,13 +216,13 @@ def _find_labelled(lines: list[str]) -> str:
         rest = lines[number][matches[-1].end() :]
         later = lines[number + 1 :]
         if not rest.strip():
-            return next((line.strip() for line in later if line.strip()), "")
+            return next((line.strip() for line in later if line.strip()), None)
         first, *others = _SENTENCE_END.split(rest)
         corrections = [n for n, text in enumerate(others) if _CORRECTION.match(text)]
         if corrections:
             return _find_last([" ".join(others[corrections[0] :]), *later])
-        return _ASIDE.sub("", first)
-    return ""
+        return _ASIDE.sub("", first) or None
+    return None
 
 
 def _find_last(lines: list[str]) -> str:
@@ -217,12 +246,14 @@ def _take_phrase(words: list[str]) -> str:
     clause = start
     while clause and words[clause - 1].lower() not in _VERBS and words[clause - 1][-1] not in ",;:":
         clause -= 1
-    changing = [n for n in range(clause, start) if words[n].lower() in _CHANGING]
+    changing = [n for n in range(clause, start) if words[n].lower().rstrip(".") in _CHANGING]
     start = changing[0] if changing else start
     end = last
     while end + 1 < len(words) and words[end][-1] not in ".,;:!?":
         if _ends_value(words[end + 1 : end + 3]) or end - last > 5:
             break
+        end += 1
+    if words[end][-1] == "," and " ".join(words[end + 1 :]).lower().rstrip(".") in _DOUBTS:
         end += 1
     while start < last and words[start].lower() in ("or", "and", "to"):
         start += 1
@@ -253,7 +284,9 @@ def _belongs_before(words: list[str], start: int) -> bool:
     return (
         has_number
         or bool(_OPERATOR.fullmatch(word))
+        or bool(_JOINED_END.search(word) and "\\\\" not in word)
         or word.lower() in _BEFORE
+        or (word.lower() in _BETWEEN and start > 1 and bool(_NUMBERS.fullmatch(words[start - 2])))
         or (is_variable and bool(_OPERATOR.match(following)))
     )
 
