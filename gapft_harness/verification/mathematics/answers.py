@@ -66,6 +66,8 @@ _RELATIONS = {
     r"\lt": "<",
     r"\gt": ">",
     r"\in": "in",
+    r"\approx": "~",
+    r"\simeq": "~",
 }
 _OPPOSITE = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 _JOINERS = {
@@ -258,6 +260,11 @@ def _read_item(tokens: Sequence[Token]) -> Value:
     """Read one value, or an equation, an inequality or a membership."""
     sides, signs = split_tokens(tokens, lambda token: token.text in _RELATIONS)
     operators = [_RELATIONS[sign] for sign in signs]
+    if "~" in operators:  # what is exact is before the sign
+        number = operators.index("~")
+        sides, operators = sides[: number + 1], operators[:number]
+        if not operators and find_name(sides[0]):
+            raise Unreadable("only a name is before a sign of approximation")
     if operators[:1] == ["="] and not sides[0]:  # = 12
         sides = sides[1:]
         operators = operators[1:]
