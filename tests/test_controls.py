@@ -235,6 +235,8 @@ OF_LLAMA["controls/llama-reclor-core-added"] = "paper/llama-reclor"
 BUNDLED = sorted(
     name for name in list_bundled_recipes() if name.startswith("controls/") and name not in OF_OLDER
 )
+#: Experiments that do not compare training sets.
+OTHERS = {"stability", "scope", "online"}
 
 
 @pytest.mark.parametrize("name", BUNDLED)
@@ -261,7 +263,20 @@ def test_bundled_control_differs_only_in_conditions(name: str) -> None:
 def test_every_control_has_a_bundled_recipe() -> None:
     expected = {"search_depth", "randomized_inclusion", "gold_labels", "coverage", "full_pool"}
     expected |= {"shared_core", "matched_diversity"}
-    expected |= {"stability", "scope", "online"}
-    assert expected == {
+    assert expected | OTHERS == {
         e for name in BUNDLED for e in load_recipe(list_bundled_recipes()[name]).experiments
     }
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_controls_compare_no_replicates(name: str) -> None:
+    """A replicate shows the noise of training; it is no second condition of a control."""
+    recipe = load_recipe(list_bundled_recipes()[name])
+    repeated = {
+        f"{condition}_again": settings.model_copy(update={"replicate": 1})
+        for condition, settings in recipe.conditions.items()
+    }
+    other = recipe.model_copy(update={"conditions": recipe.conditions | repeated})
+    for experiment in load_experiments(recipe, load_plugins()):
+        if experiment.name not in OTHERS:
+            assert experiment.conditions(other) == experiment.conditions(recipe)

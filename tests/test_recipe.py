@@ -12,9 +12,11 @@ import pytest
 
 from gapft_harness.core.json_values import describe_change
 from gapft_harness.recipe.bundled import list_bundled_recipes
+from gapft_harness.recipe.conditions import find_own_settings
 from gapft_harness.recipe.reading import Setting, check_recipe, load_recipe
 from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
-from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.directory import SPLITS, RunDirectory
+from gapft_harness.stages.pipeline import run_stages
 from tests.kit.recording_run import LettersTask, write_letters_task
 
 MINIMAL: dict[str, Any] = {
@@ -231,14 +233,27 @@ def test_search_keys_reach_the_decoding_of_samples(task: LettersTask) -> None:
         assert greedy["max_gen_toks"] == expected["max_gen_toks"], "both share the length"
 
 
+def test_a_condition_that_repeats_the_runs_settings_has_none_of_its_own() -> None:
+    """In whole or in part; each part that differs is its own."""
+    training = {"trainer": "grpo", "learning_rate": 0.001}
+    same: dict[str, Any] = {"learning_rate": 0.001, "grpo": {"group_size": 8, "mask_flat": False}}
+    other = {"grpo": {"group_size": 4}}
+    conditions = {"gapft": {"training": same}, "uniform": {"training": other}, "replay": {}}
+    recipe = check_recipe({**MINIMAL, "training": training, "conditions": conditions}, "test")
+    own = find_own_settings(recipe.model_dump(mode="json"))
+    assert (own["gapft"], own["replay"]) == ({}, {})
+    assert own["uniform"]["training.grpo"]["group_size"] == 4
+
+
 @pytest.mark.parametrize(("keep", "index"), [(None, 1), ("first", 0), ("last", 3)])
 def test_evidence_keep_replaces_the_tasks_rule(
     task: LettersTask, keep: str | None, index: int
 ) -> None:
-    for earlier in ("last", keep):
-        run = task.run(
-            "r", ["states"], splits=("pool", "audit"), search=K, evidence={"keep": earlier}
-        )
+    run = task.run("r", splits=SPLITS, search=K, evidence={"keep": "last"})
+    for rule in ("last", keep):  # with one search
+        content = run.recipe.model_dump(mode="json") | {"evidence": {"keep": rule}}
+        run = RunDirectory.create_or_open(run.path, check_recipe(content, "test"))
+        run_stages(task.context(run), ["states"], lambda stage: None)
     assert {row["kept_index"] for row in read_rows(run, "states/pool")} == {index}
     assert {row["first_success"] for row in read_rows(run, "states/pool")} == {0}
 

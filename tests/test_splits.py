@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ from tests.kit.letters import CONTAINS, write_letters
 from tests.kit.recording_run import IN_PROCESS_PLUGIN, LettersTask, write_letters_task
 from tests.kit.records import record_again
 from tests.kit.tampering import read_rows, write_rows
+from tests.lm_eval_bridge.sums import load_with_lm_eval
 
 # Reading a task's splits
 
@@ -115,6 +117,11 @@ def test_calibration_takes_the_last_problems_and_shares_none(
             divide_pool(split, size, audit)
         return
     assert divide_pool(split, size, audit) == (pool, calibration)
+    shown = [replace(p, prompt=f"example {number}; {p.prompt}") for number, p in enumerate(split)]
+    parts = divide_pool(shown, size, audit, lambda problem: problem.prompt.rpartition("; ")[2])
+    assert [[p.id for p in part] for part in parts] == [
+        [p.id for p in part] for part in (pool, calibration)
+    ], "questions are compared, not the examples before them"
     rng.shuffle(split)
     assert divide_pool(split, size, audit)[1] == calibration
     for other in (pool, audit):
@@ -210,6 +217,33 @@ def test_few_shot_examples_come_from_no_evaluated_split(
             continue
         for problem in read_problems(folder, build_recipe(calibration), split):
             assert problem.prompt.count("\n\n") == 2
+
+
+@pytest.mark.parametrize(("target", "is_refused"), [(0, False), (1, True)])
+def test_few_shot_answers_are_judged_as_they_are_shown(
+    folder: Path, target: int, is_refused: bool
+) -> None:
+    """A target may be the index of a choice."""
+    config = f"fewshot_config: {{doc_to_choice: [A, B], doc_to_target: {target}}}\n"
+    (folder / "letters.yaml").write_text(f"{TASK}num_fewshot: 2\nfewshot_split: dev\n{config}")
+    build_requests = load_with_lm_eval(folder, "letters").build_all_requests
+    if is_refused:
+        with pytest.raises(UserError, match="8 of 8 checked, such as 'B'"):
+            build_requests()
+    else:
+        build_requests()
+        problem, *_ = read_problems(folder, build_recipe(), "pool")
+        assert problem.prompt.count(" A") == 2
+
+
+def test_other_processing_of_few_shot_examples_is_refused(folder: Path) -> None:
+    (folder / "kept.py").write_text("def keep(docs):\n    return docs\n")
+    (folder / "letters.yaml").write_text(
+        f"{TASK}num_fewshot: 2\nfewshot_split: dev\n"
+        "fewshot_config: {process_docs: !function kept.keep}\n"
+    )
+    with pytest.raises(UserError, match=r"fewshot_config\.process_docs is not supported"):
+        read_problems(folder, build_recipe(), "pool")
 
 
 # Commands

@@ -71,9 +71,13 @@ def test_adapter_records_and_learns_its_end_token(tmp_path: Path, kind: str) -> 
 
 
 class EverySecond:
-    """A verifier that passes every second response."""
+    """A verifier that passes every second response, and remembers all."""
+
+    def __init__(self) -> None:
+        self.judged: list[str] = []
 
     def verify(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
+        self.judged += responses
         return [Verdict("fail" if number % 2 else "pass") for number in range(len(responses))]
 
 
@@ -85,13 +89,18 @@ def test_online_responses_end_with_the_turn_end(
     seen: list[Any] = []
     train = grpo._MaskingTrainer.train
 
+    every_second = EverySecond()
+
     def record_trainer(trainer: Any) -> Any:
         seen.append(trainer.generation_config.eos_token_id)
+        ids = [problem.id for problem in pool.problems]
+        trainer._compute_rewards(ids, ["so e<end_of_turn>", "so e"])
+        assert {*every_second.judged} == {"so e"}, "TRL keeps an end that is not special"
         return train(trainer)
 
     monkeypatch.setattr(grpo._MaskingTrainer, "train", record_trainer)
     name, params = "contains", {"word": "e"}
-    verifier = TaskVerifier(name, params, lambda **_: Judge(EverySecond()))
+    verifier = TaskVerifier(name, params, lambda **_: Judge(every_second))
     chosen = examples(2)
     pool = SearchedPool(
         problems=[Problem(e.problem_id, "?", "e") for e in chosen],

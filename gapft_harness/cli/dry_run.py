@@ -13,6 +13,7 @@ from gapft_harness.cli.runs import map_keys_to_options, resolve_chat_template, r
 from gapft_harness.core.cpu import describe_slow_dtype
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.offline import force_offline
+from gapft_harness.core.pretrained import build_meta_model, load_config
 from gapft_harness.core.records import Arm, Problem
 from gapft_harness.core.weights import find_weights_folder
 from gapft_harness.engine.outputs import NotKnownYet
@@ -181,7 +182,6 @@ def _read_data(dry_run: _DryRun) -> None:
 def _examine_model(dry_run: _DryRun) -> list[str]:
     """Note what is wrong with the model; describe end tokens and memory of training."""
     from gapft_harness.training.devices import resolve_device
-    from gapft_harness.training.model import build_meta_model, read_config
 
     recipe = dry_run.recipe
     arguments = resolve_model_args(recipe)
@@ -206,13 +206,13 @@ def _examine_model(dry_run: _DryRun) -> list[str]:
     try:
         # End tokens, adapted modules and memory, from the configuration alone
         ends = find_end_tokens(recipe, dry_run.plugins)
-        model = build_meta_model(arguments, recipe.training)
+        model = build_meta_model(arguments, dtype=recipe.training.dtype)
         lines, warnings = describe_adapted_modules(recipe, dry_run.plugins, model)
         dry_run.warnings += warnings
         if recipe.model.backend == "hf":
             device = resolve_device(recipe.model.args.get("device")).type
             dtype = arguments.get("dtype") or "auto"
-            dtype = str(read_config(arguments).dtype if dtype == "auto" else dtype)
+            dtype = str(load_config(arguments).dtype if dtype == "auto" else dtype)
             dry_run.warnings += filter(
                 None, [describe_slow_dtype(device, dtype, "--model-args dtype=float32")]
             )

@@ -131,3 +131,22 @@ def describe_error(error: BaseException) -> str:
     except Exception:
         text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def summarize_error(error: BaseException) -> str:
+    """Return the shortened first line of another library's error, for use in a message.
+
+    If the line ends with a colon, the next line is added, since it has the details.
+    """
+    first, *more = str(error).strip().splitlines() or [type(error).__name__]
+    return " ".join([first, *(line.strip() for line in more[:1] if first.endswith(":"))])[:200]
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error means that memory ran out, on a GPU or on the CPU."""
+    if not isinstance(error, RuntimeError):
+        return isinstance(error, MemoryError)
+    import torch
+    from accelerate.utils.memory import should_reduce_batch_size
+
+    return isinstance(error, torch.OutOfMemoryError) or bool(should_reduce_batch_size(error))

@@ -12,6 +12,7 @@ from typing import Any
 from gapft_harness.core.chat_template import render_template
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import write_text
+from gapft_harness.core.pretrained import load_tokenizer
 from gapft_harness.recipe.recipe import resolve_model_args
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
@@ -81,8 +82,6 @@ class TemplateCheck:
         """Load the template of a run's model; None, and a sentence, if it is not here."""
         arguments = resolve_model_args(run.recipe)
         try:
-            from gapft_harness.training.model import load_tokenizer
-
             tokenizer = load_tokenizer(arguments)
         except (UserError, ImportError) as error:
             report_line(f"the conversations are not compared with the chat template: {error}")

@@ -18,6 +18,7 @@ from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.pretrained import build_meta_model, load_tokenizer, to_id_list
 from gapft_harness.core.streams import derive_key
 from gapft_harness.core.thoughts import opens_thought, scan_thoughts
 from gapft_harness.core.weights import find_hub_commit
@@ -37,12 +38,10 @@ from gapft_harness.training.ledger import OPTIMIZER
 from gapft_harness.training.memory import free_gpu_memory, is_larger_than_gpu
 from gapft_harness.training.model import (
     add_lora,
-    build_meta_model,
     check_targets,
     hash_searched_base,
     load_base,
     load_end_token,
-    load_tokenizer,
 )
 from gapft_harness.training.plan import budget, build_training_prompt
 from gapft_harness.training.tracking import open_tracker
@@ -76,7 +75,7 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
     torch.set_num_threads(job.threads)
     device = choose_device(job.model_args.get("device"))
     check_dtype(settings, device)
-    meta_model = build_meta_model(job.model_args, settings)
+    meta_model = build_meta_model(job.model_args, dtype=settings.dtype)
     check_targets(meta_model, settings)
     if is_larger_than_gpu(meta_model, settings, device):
         raise UserError(f"{job.arm.name}: the trainer grpo needs a base that fits one GPU")
@@ -244,8 +243,7 @@ class _MaskingTrainer(GRPOTrainer):  # type: ignore[misc]
         self._end_text = str(tokenizer.convert_ids_to_tokens(self.end.id))
         self._open = {id for id, ids in self._ids.items() if opens_thought(tokenizer.decode(ids))}
         # TRL ends responses at these ids and at the tokenizer's end of sequence
-        end_ids = model.generation_config.eos_token_id
-        end_ids = end_ids if isinstance(end_ids, list) else [] if end_ids is None else [end_ids]
+        end_ids = to_id_list(model.generation_config.eos_token_id)
         model.generation_config.eos_token_id = sorted({self.end.id, *end_ids})
         super().__init__(
             model=model,

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.core.pretrained import build_meta_model
 from gapft_harness.core.records import Budget
 from gapft_harness.core.streams import derive_key
 from gapft_harness.core.weights import find_hub_commit
@@ -40,7 +41,6 @@ from gapft_harness.training.memory import (
 from gapft_harness.training.model import (
     EndToken,
     add_lora,
-    build_meta_model,
     check_ids,
     check_targets,
     fuse_lora_layers,
@@ -164,7 +164,7 @@ def _load_model(job: TrainingJob, settings: Training, plans: Sequence[_ArmPlan])
     """Check the jobs' plans against the model and the memory, then load the base."""
     device = choose_device(job.model_args.get("device"))
     check_dtype(settings, device)
-    meta_model = build_meta_model(job.model_args, settings)
+    meta_model = build_meta_model(job.model_args, dtype=settings.dtype)
     check_targets(meta_model, settings)
     for arm_plan in plans:
         for sequence in arm_plan.sequences.values():

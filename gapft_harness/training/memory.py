@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from gapft_harness.core.cgroups import read_usable_memory
-from gapft_harness.core.errors import GapftError
+from gapft_harness.core.errors import GapftError, is_out_of_memory
 from gapft_harness.recipe.sections import Training
 
 _GB = 1e9
@@ -100,9 +100,8 @@ def explain_out_of_memory(
     """
     try:
         yield
-    except RuntimeError as error:
-        # on a CPU there is no class of its own
-        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate" not in str(error):
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
             raise
         raise GapftError(
             f"{arm}: {device} ran out of memory, of which training holds {estimate}; lower "

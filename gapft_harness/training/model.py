@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,17 +11,19 @@ from typing import Any
 import torch
 
 from gapft_harness.core.errors import UserError, did_you_mean
+from gapft_harness.core.pretrained import (
+    build_meta_model,
+    load_config,
+    load_generation_config,
+    load_model,
+    load_tokenizer,
+    to_id_list,
+)
 from gapft_harness.core.turn_end import check_vocabulary, find_end_token
 from gapft_harness.core.weights import find_weights_folder, weights_hash
 from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.attention import SEGMENTS, register_segments
-
-_HUB_OPTIONS = ("revision", "trust_remote_code", "subfolder")
-
-
-class ModelNotLoaded(UserError):
-    """A model or tokenizer that is missing, or that transformers cannot load."""
 
 
 def load_base(
@@ -33,17 +34,11 @@ def load_base(
     Raises:
         UserError: the model is missing, or cannot be trained without padding.
     """
-    from transformers import AutoModelForCausalLM
-
-    options = _select_options(model_args)
+    options = {}
     if settings.padding_free:
         register_segments()
         options["attn_implementation"] = SEGMENTS
-    with _convert_load_errors(model_args):
-        model = AutoModelForCausalLM.from_pretrained(
-            model_args["pretrained"], dtype=getattr(torch, settings.dtype), device_map=device_map,
-            **options,
-        )  # fmt: skip
+    model = load_model(model_args, dtype=settings.dtype, device_map=device_map, **options)
     # caches are for generation; off, to avoid a warning in training
     model.config.use_cache = False
     return model
@@ -63,51 +58,6 @@ def hash_searched_base(job: TrainingJob) -> str:
             "Restore the weights, or start a new run directory"
         )
     return base_hash
-
-
-def build_meta_model(model_args: Mapping[str, Any], settings: Training) -> Any:
-    """Build the base model from its config on torch's meta device: shapes without memory.
-
-    Raises:
-        UserError: the model is missing or cannot be loaded.
-    """
-    from transformers import AutoModelForCausalLM
-
-    config = read_config(model_args)
-    trust = {"trust_remote_code": model_args.get("trust_remote_code", False)}
-    with _convert_load_errors(model_args), torch.device("meta"):
-        return AutoModelForCausalLM.from_config(
-            config, dtype=getattr(torch, settings.dtype), **trust
-        )
-
-
-def read_config(model_args: Mapping[str, Any]) -> Any:
-    """Read the base model's config.
-
-    Raises:
-        UserError: the config is missing, or transformers cannot load it.
-    """
-    from transformers import AutoConfig
-
-    with _convert_load_errors(model_args):
-        return AutoConfig.from_pretrained(model_args["pretrained"], **_select_options(model_args))
-
-
-def _select_options(model_args: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: model_args[key] for key in _HUB_OPTIONS if key in model_args}
-
-
-@contextlib.contextmanager
-def _convert_load_errors(model_args: Mapping[str, Any]) -> Iterator[None]:
-    try:
-        yield
-    except (RuntimeError, MemoryError):  # faults of the machine
-        raise
-    except Exception as error:  # errors of a bad config have no common class
-        raise ModelNotLoaded(
-            f"model {model_args['pretrained']}: cannot be loaded for training: "
-            f"{' '.join(str(error).split())}"
-        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,41 +81,11 @@ def load_end_token(model_args: Mapping[str, Any], chat_template: bool) -> EndTok
             outside the model's vocabulary.
     """
     tokenizer = load_tokenizer(model_args)
-    ends = _read_end_ids(model_args)
+    ends = to_id_list(load_generation_config(model_args).eos_token_id)
     id = find_end_token(tokenizer, ends, chat_template, model_args.get("chat_template_args") or {})
-    size = read_config(model_args).get_text_config().vocab_size
+    size = load_config(model_args).get_text_config().vocab_size
     check_vocabulary(tokenizer, size, [id])
     return EndToken(id, str(tokenizer.convert_ids_to_tokens(id)))
-
-
-def load_tokenizer(model_args: Mapping[str, Any], **options: Any) -> Any:
-    """Load the tokenizer that the recipe names, in the same revision as the model.
-
-    Args:
-        options: further options of transformers.
-
-    Raises:
-        ModelNotLoaded: the tokenizer is missing or cannot be loaded.
-    """
-    from transformers import AutoTokenizer
-
-    name = model_args.get("tokenizer") or model_args["pretrained"]
-    with _convert_load_errors(model_args):
-        return AutoTokenizer.from_pretrained(name, **_select_options(model_args), **options)
-
-
-def _read_end_ids(model_args: Mapping[str, Any]) -> list[int]:
-    """Read the end ids of a model's generation_config, or of its config if that is missing."""
-    from transformers import GenerationConfig
-
-    try:
-        config = GenerationConfig.from_pretrained(
-            model_args["pretrained"], **_select_options(model_args)
-        )
-    except OSError:
-        config = GenerationConfig.from_model_config(read_config(model_args))
-    ends = config.eos_token_id
-    return [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
 
 
 def check_trainable(
@@ -180,7 +100,7 @@ def check_trainable(
         ModelNotLoaded: the model or tokenizer is missing or cannot be loaded.
         UserError: target modules are missing or cannot be adapted, or see ``load_end_token``.
     """
-    check_targets(build_meta_model(model_args, settings), settings)
+    check_targets(build_meta_model(model_args, dtype=settings.dtype), settings)
     return load_end_token(model_args, chat_template) if settings.supervise_eos else None
 
 

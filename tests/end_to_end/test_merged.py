@@ -27,7 +27,8 @@ def test_next_run_starts_from_the_trained_model(run_at: RunAt, tmp_path: Path) -
         assert done.returncode == 2
         assert ARM in done.stderr, "the known ones"
         assert not (tmp_path / "model").exists()
-    succeed(*export, ARM)
+    (tmp_path / "model").mkdir()
+    succeed(*export[:-2], ".", "--arm", ARM, cwd=tmp_path / "model")
     settings = (f"model.args.pretrained={tmp_path / 'model'}", "search.k=1", "executor.workers=1")
     start = [word for setting in settings for word in ("--set", setting)]
     succeed(

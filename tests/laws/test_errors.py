@@ -444,6 +444,10 @@ MISTAKES = {
     "recipe: unknown key of an experiment": for_plugins(
         "experiments: {search_depth: {draws: 1}}", "'experiments.search_depth.draws'"
     ),
+    "recipe: text for a number of an experiment": for_plugins(
+        "experiments: {search_depth: {permutations: '50'}}",
+        "'experiments.search_depth.permutations'",
+    ),
     "option: key": in_option("--set search.kk=3", "--set search.kk=3", "'search.kk'", "'search.k'"),
     "option: key in a value": in_option(
         "--set 'search={kk: 3}'", "--set search={kk: 3}", "'search.kk'"

@@ -251,6 +251,8 @@ UNUSABLE: dict[str, tuple[dict[str, Any], dict[str, Any], Sequence[Fault], str]]
     "other JSON": ({}, {}, [toy_server.send_other_json], "result"),
     "failing": ({}, {}, [fail_with_status(500, message="CUDA out of memory")], "out of memory"),
     "wrong key": ({"key": "right"}, {}, [], "OPENAI_API_KEY"),
+    "no certificates": ({}, {"ca_cert_path": __file__}, [], f"ca_cert_path: {__file__}"),
+    "odd header": ({}, {"header": {"X-Team": "Zürich"}}, [], "expected ASCII"),
 }
 
 
@@ -263,7 +265,8 @@ def test_unusable_server_is_refused_first(
     for name, value in behaviour.items():
         setattr(server.behaviour, name, value)
     server.behaviour.faults.extend(faults)
-    args = {key: value.replace("URL", server.url("")) for key, value in args.items()}
+    if "base_url" in args:
+        args = {"base_url": args["base_url"].replace("URL", server.url(""))}
     with pytest.raises(UserError) as refused:
         open_sampler(server, **args)
     assert culprit in str(refused.value)

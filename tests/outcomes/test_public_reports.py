@@ -11,8 +11,9 @@ import pytest
 from gapft_harness.compare.comparison import Comparison
 from gapft_harness.compare.notes import list_warnings
 from gapft_harness.core.errors import UserError
+from gapft_harness.outcomes.logs import find_runs
 from tests.compare import logs
-from tests.compare.logs import join_notes, read_means, row, write_log
+from tests.compare.logs import join_notes, read_means, read_results, row, write_log
 
 CONFIG = {"model": "hf", "model_args": {"pretrained": "X"}}
 
@@ -64,7 +65,18 @@ def test_joins_shards_of_one_evaluation(tmp_path: Path) -> None:
     comparison = compare_logs(whole, tmp_path / "shards")
     assert read_means(comparison) == (5 / 11, 5 / 11)
     assert "2 logs of toy with equal settings" in join_notes(comparison)
-    assert len(compare_logs(tmp_path / "shards", whole).joined.items) == 11
+    sharded = compare_logs(tmp_path / "shards", whole)
+    assert len(sharded.joined.items) == 11
+    assert "groups" not in read_results(sharded), "there is one task"
+
+
+def test_matched_files_of_a_folder_are_one_run(tmp_path: Path) -> None:
+    """Also if files of a folder in it come between them."""
+    write_log(tmp_path / "samples_b", [0, 1], task="inner")
+    for task in ("a", "c"):
+        write_log(tmp_path, [0, 1], task=task)
+    runs = find_runs(f"{tmp_path}/**/samples_*.jsonl")
+    assert [sorted(log.task for log in run.logs) for run in runs] == [["inner"], ["a", "c"]]
 
 
 @pytest.mark.parametrize("second", ["overlapping", "other settings", "other version"])

@@ -190,6 +190,18 @@ def test_numbers_gain_and_lose(tmp_path: Path) -> None:
     assert row["changes"] == [0, 1, 0, -1, -1]
 
 
+def test_numbers_are_higher_or_lower(open_page: Callable[..., Any], tmp_path: Path) -> None:
+    """A higher number may be worse, so it is not called gained, and has no colour."""
+    responses = [ExploredResponse("", value) for value in (0.5, 0.75, 0.5, 0.125, 1 / 3)]
+    browser = open_page(write_page(tmp_path, [ExploredProblem("a", {}, "", "", responses)]))
+    marks = browser.execute_script(
+        "return [...document.querySelectorAll('tbody [role=img]')].map(e => [e.title, e.className])"
+    )
+    endings = [title.rpartition(", ")[2] for title, _ in marks[1:]]
+    assert [endings[0], *endings[2:]] == ["higher", "lower", "lower"]
+    assert {colour for _, colour in marks} == {"same"}
+
+
 def test_long_texts_are_cut_to_limit_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

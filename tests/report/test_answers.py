@@ -65,6 +65,14 @@ def test_codes_answers_and_missing_answers(tmp_path: Path) -> None:
     assert stacked(answers.arms, "uniform").shape == (1, 3)
 
 
+def test_an_empty_answer_is_an_answer(tmp_path: Path) -> None:
+    """A rule that reads no text is not a rule that reads nothing."""
+    answers = read_answers(write_tables(tmp_path, source=("", None, "D")), TASK, TABLES)
+    empty, none, other = answers.source.tolist()
+    assert none == NO_ANSWER
+    assert len({empty, none, other, *answers.golds.tolist()}) == 6
+
+
 def test_reads_gold_from_object_answer(tmp_path: Path) -> None:
     golds = [{"answer": gold, "options": ["x", "y"]} for gold in GOLDS]
     answers = read_answers(write_tables(tmp_path, golds=golds), TASK, TABLES)

@@ -11,12 +11,13 @@ import torch
 from accelerate import dispatch_model
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.core.pretrained import build_meta_model
 from gapft_harness.core.records import Decoding
 from gapft_harness.hooks.protocols import SearchedPool
 from gapft_harness.training import grpo, lora, memory
 from gapft_harness.training.devices import check_dtype, choose_device
 from gapft_harness.training.memory import estimate_memory
-from gapft_harness.training.model import add_lora, build_meta_model, load_base
+from gapft_harness.training.model import add_lora, load_base
 from tests.training.examples import assert_same_weights, examples, job, settings
 
 
@@ -75,7 +76,7 @@ def test_rejects_dtype_unsupported_by_gpu(monkeypatch: pytest.MonkeyPatch) -> No
 def test_estimate_is_that_of_the_real_model(model: Path, dtype: str) -> None:
     arguments = {"pretrained": str(model)}
     chosen = settings(dtype=dtype, rank=4)
-    estimate = estimate_memory(build_meta_model(arguments, chosen), chosen)
+    estimate = estimate_memory(build_meta_model(arguments, dtype=chosen.dtype), chosen)
     base = load_base(arguments, chosen)
     assert estimate.weights == sum(p.nbytes for p in base.parameters())
     trained = [p for p in add_lora(base, chosen, 1).parameters() if p.requires_grad]

@@ -226,13 +226,20 @@ def test_ignores_checkpoint_of_other_device_type(model: Path, tmp_path: Path) ->
     assert open_checkpoint(cpu).load(cpu, adapted, optimizer) == done
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+    ],
+)
 def test_out_of_memory_error_names_the_key(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """Without a GPU: the error is raised by a stub."""
 
     def runs_out(*_: Any) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory")
+        raise error
 
     monkeypatch.setattr(loop, "compute_loss", runs_out)
     with pytest.raises(GapftError, match=r"training\.micro_batch"):

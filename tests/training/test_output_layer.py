@@ -9,9 +9,9 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 
+from gapft_harness.core.pretrained import build_meta_model
 from gapft_harness.training import objective
 from gapft_harness.training.ledger import compute_token_weights
-from gapft_harness.training.model import build_meta_model
 from gapft_harness.training.objective import Batch, collate, compute_loss
 from gapft_harness.training.output_layer import is_output_layer_last
 from gapft_harness.training.passes import Member
@@ -102,7 +102,7 @@ def scale_logits(_: Any, __: Any, output: Any) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_detects_logit_changes_without_weights(tmp_path: Path, name: str) -> None:
     build_config(name).save_pretrained(tmp_path)
-    weightless = build_meta_model({"pretrained": str(tmp_path)}, settings(dtype="bfloat16"))
+    weightless = build_meta_model({"pretrained": str(tmp_path)}, dtype="bfloat16")
     assert is_output_layer_last(weightless) == MODELS[name][2]
     # scaled in place, the logits are the same tensor, but not the output layer's output
     scaling = weightless.register_forward_hook(scale_logits)

@@ -253,12 +253,12 @@ class Control(api.Experiment, ABC):
         return rows
 
 
-def list_selected(conditions: Mapping[str, api.Condition], selector: str) -> list[str]:
-    """List the conditions of a selector, without replicates."""
+def list_selected(conditions: Mapping[str, api.Condition], *selectors: str) -> list[str]:
+    """List the conditions of some selectors, without replicates."""
     return [
         name
         for name, condition in conditions.items()
-        if condition.selector == selector and not condition.replicate
+        if condition.selector in selectors and not condition.replicate
     ]
 
 

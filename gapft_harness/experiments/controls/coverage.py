@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gapft_harness import api
-from gapft_harness.experiments.controls.control import Control, order_by_parameter
+from gapft_harness.experiments.controls.control import Control, list_selected, order_by_parameter
 
 
 class CoverageControl(Control):
@@ -40,8 +40,6 @@ class FullPoolControl(Control):
         return [
             name
             for selector in ("uniform_with_replacement", "uniform")
-            for name, condition in conditions.items()
-            if condition.selector == selector
-            and condition.n == "verified"
-            and not condition.replicate
+            for name in list_selected(conditions, selector)
+            if conditions[name].n == "verified"
         ]

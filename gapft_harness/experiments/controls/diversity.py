@@ -10,7 +10,7 @@ from typing import Any
 from gapft_harness import api
 from gapft_harness.api import layout
 from gapft_harness.core.records import SOURCE
-from gapft_harness.experiments.controls.control import Control
+from gapft_harness.experiments.controls.control import Control, list_selected
 from gapft_harness.run_directory.tables import read_problems
 
 _NOTE = (
@@ -137,12 +137,10 @@ class MatchedDiversity(Control):
 
         Parameters with wrong types are reported by the selectors.
         """
-        selectors = {name: c.selector for name, c in conditions.items() if not c.replicate}
-        if "matched_strata" not in selectors.values():
+        gapft = list_selected(conditions, "gapft")[:1]
+        if not gapft or not list_selected(conditions, "matched_strata"):
             return ()
-        gapft = [name for name, selector in selectors.items() if selector == "gapft"][:1]
-        others = [name for name, selector in selectors.items() if selector in _MATCHED_SELECTORS]
-        return [*gapft, *others] if gapft else ()
+        return [*gapft, *list_selected(conditions, *_MATCHED_SELECTORS)]
 
     def check(self, recipe: api.Recipe, settings: Any) -> None:
         """Require, beyond ``Control.check``, equal fields of strata and a tolerance of tokens."""

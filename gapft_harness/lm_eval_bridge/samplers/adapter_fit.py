@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.errors import UserError
+from gapft_harness.core.errors import UserError, summarize_error
+from gapft_harness.core.pretrained import build_meta_model
 from gapft_harness.core.records import Adapter
-from gapft_harness.lm_eval_bridge.samplers.retokenizer import summarize_error
 
 
 def check_adapter(adapter: Adapter, arguments: Mapping[str, Any]) -> int:
@@ -64,18 +64,11 @@ def _compute_expected_shapes(
     """Return the shapes of this adapter's weights on this model, built on the meta device."""
     import torch
     from peft import PeftConfig, get_peft_model, get_peft_model_state_dict
-    from transformers import AutoConfig, AutoModelForCausalLM
 
-    remote = bool(arguments.get("trust_remote_code", False))
-    config = AutoConfig.from_pretrained(
-        arguments["pretrained"],
-        revision=str(arguments.get("revision", "main")),
-        trust_remote_code=remote,
-    )
+    base = build_meta_model(arguments)
     with warnings.catch_warnings(), torch.device("meta"):
         # About tied embeddings and the like: they matter for training, not for shapes.
         warnings.simplefilter("ignore")
-        base = AutoModelForCausalLM.from_config(config, trust_remote_code=remote)
         wrapped = get_peft_model(base, PeftConfig.from_pretrained(str(folder)))
         weights = get_peft_model_state_dict(wrapped)
     return {name: tuple(weight.shape) for name, weight in weights.items()}

@@ -6,11 +6,9 @@ import gc
 from collections.abc import Callable
 
 import torch
-from accelerate.utils.memory import should_reduce_batch_size
 
-from gapft_harness.core.errors import GapftError
+from gapft_harness.core.errors import GapftError, is_out_of_memory, summarize_error
 from gapft_harness.hooks.protocols import ReportGeneration
-from gapft_harness.lm_eval_bridge.samplers.retokenizer import summarize_error
 
 
 def generate_in_batches(
@@ -50,13 +48,6 @@ def generate_in_batches(
             f"memory ran out with batch size {2 * size}; continuing with {size} "
             "(model.args.batch_size)",
         )
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error means that memory ran out, on a GPU or on the CPU."""
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
-        isinstance(error, Exception) and bool(should_reduce_batch_size(error))
-    )
 
 
 def release_memory() -> None:

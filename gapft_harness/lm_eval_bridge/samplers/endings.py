@@ -165,13 +165,6 @@ def format_ignored_entries(pretrained: str, ignored: Mapping[str, Any]) -> str:
     )
 
 
-def to_id_set(value: int | Sequence[int] | None) -> frozenset[int]:
-    """Convert token ids of a transformers config (one, several or None) to a set."""
-    if value is None:
-        return frozenset()
-    return frozenset([value] if isinstance(value, int) else value)
-
-
 def _is_neutral(value: Any) -> bool:
     """Return whether a value disables its option: penalties and limits are off at 0 or 1."""
     return value is None or value is False or (value is not True and value in (0, 1))

@@ -15,7 +15,8 @@ from transformers import GenerationConfig
 
 from gapft_harness.core.chat_template import render_template
 from gapft_harness.core.cpu import describe_slow_dtype
-from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.errors import GapftError, UserError, is_out_of_memory, summarize_error
+from gapft_harness.core.pretrained import to_id_list
 from gapft_harness.core.records import BLOCK, Adapter, Decoding
 from gapft_harness.core.thoughts import opens_thought
 from gapft_harness.core.turn_end import check_vocabulary
@@ -26,11 +27,7 @@ from gapft_harness.hooks.protocols import (
     SamplerSettings,
     beyond_context,
 )
-from gapft_harness.lm_eval_bridge.samplers.batch_sizes import (
-    generate_in_batches,
-    is_out_of_memory,
-    release_memory,
-)
+from gapft_harness.lm_eval_bridge.samplers.batch_sizes import generate_in_batches, release_memory
 from gapft_harness.lm_eval_bridge.samplers.decode_loop import (
     NO_PROMPT_CACHE,
     DecodeLoop,
@@ -45,7 +42,6 @@ from gapft_harness.lm_eval_bridge.samplers.endings import (
     require_end_ids,
     separate_open_thought,
     split_generation_config,
-    to_id_set,
 )
 from gapft_harness.lm_eval_bridge.samplers.hf_arguments import AUTO_BATCH_SIZE, check_arguments
 from gapft_harness.lm_eval_bridge.samplers.merging import merge_adapter
@@ -56,7 +52,6 @@ from gapft_harness.lm_eval_bridge.samplers.retokenizer import (
     find_start_ids,
     render_chat,
     replace_start_ids,
-    summarize_error,
 )
 from gapft_harness.lm_eval_bridge.samplers.text import find_fitting
 
@@ -113,11 +108,11 @@ class HfSampler:
             )
         # Find the tokens that begin prompts and end responses
         self._start_ids = find_start_ids(self._lm.tokenizer, settings)
-        self._own_end_ids = (
-            to_id_set(self._lm.model.generation_config.eos_token_id)
-            | to_id_set(self._lm.tokenizer.eos_token_id)
-            | find_turn_end_ids(self._lm.tokenizer, settings)
-        )
+        self._own_end_ids = {
+            *to_id_list(self._lm.model.generation_config.eos_token_id),
+            *to_id_list(self._lm.tokenizer.eos_token_id),
+            *find_turn_end_ids(self._lm.tokenizer, settings),
+        }
         require_end_ids(self._lm.tokenizer, self._own_end_ids, arguments["pretrained"])
         embeddings = self._lm.model.get_input_embeddings().weight
         check_vocabulary(self._lm.tokenizer, embeddings.shape[0])

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.errors import UserError
+from gapft_harness.core.errors import is_out_of_memory, summarize_error
+from gapft_harness.core.pretrained import load_model
 from gapft_harness.core.records import Adapter
 from gapft_harness.lm_eval_bridge.samplers.adapter_fit import misfit_error, require_peft_folder
-from gapft_harness.lm_eval_bridge.samplers.batch_sizes import is_out_of_memory
-from gapft_harness.lm_eval_bridge.samplers.retokenizer import summarize_error
 
 
 def merge_adapter(model: Any, adapter: Adapter, pretrained: str) -> Any:
@@ -57,23 +56,10 @@ def save_merged_weights(arguments: Mapping[str, Any], adapter: Adapter, out: Pat
     Raises:
         UserError: no model at ``pretrained``, or the adapter does not fit it.
     """
-    from transformers import AutoModelForCausalLM, GenerationConfig
+    from transformers import GenerationConfig
 
-    pretrained = str(arguments["pretrained"])
-    keys = ("revision", "subfolder", "trust_remote_code")
-    options = {key: arguments[key] for key in keys if arguments.get(key) is not None}
-    try:
-        model = AutoModelForCausalLM.from_pretrained(
-            pretrained, dtype=arguments.get("dtype") or "auto", **options
-        )
-    except Exception as error:  # errors about a refused config have no common class
-        if is_out_of_memory(error):  # not a fault of the model
-            raise
-        raise UserError(
-            f"model.args: pretrained: cannot load {pretrained!r} as a causal language model "
-            f"({summarize_error(error)}); expected a model folder or a hub name"
-        ) from error
-    merged = merge_adapter(model, adapter, pretrained)
+    model = load_model(arguments, dtype=arguments.get("dtype") or "auto")
+    merged = merge_adapter(model, adapter, str(arguments["pretrained"]))
     # a contradictory generation_config would be refused; the base's own file is copied later
     merged.generation_config = GenerationConfig()
     merged.save_pretrained(out)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from itertools import dropwhile
-from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.chat_template import render_template
-from gapft_harness.core.errors import UserError
+from gapft_harness.core.errors import UserError, summarize_error
+from gapft_harness.core.pretrained import load_tokenizer
 from gapft_harness.core.records import Problem, Turn
 from gapft_harness.hooks.protocols import Request, SamplerSettings
 from gapft_harness.lm_eval_bridge.samplers.endings import find_end_ids, find_turn_end_ids
@@ -107,31 +107,6 @@ def prompt_lengths(settings: SamplerSettings, problems: Sequence[Problem]) -> li
     return [len(ids) for ids in tokenizer.prompt_ids([*map(tokenizer.render, requests)])]
 
 
-def load_tokenizer(args: Mapping[str, Any]) -> Any:
-    """Load the tokenizer that model arguments name, from a folder or the hub.
-
-    Raises:
-        UserError: there is none; the message names the model argument.
-    """
-    from transformers import AutoTokenizer
-
-    key = "tokenizer" if args.get("tokenizer") else "pretrained"
-    name = str(args[key])
-    try:
-        return AutoTokenizer.from_pretrained(
-            name,
-            revision=str(args.get("revision") or "main"),
-            subfolder=str(args.get("subfolder") or ""),
-            trust_remote_code=bool(args.get("trust_remote_code", False)),
-        )
-    except Exception as error:  # errors about a refused config have no common class
-        problem = "has no tokenizer" if Path(name).is_dir() else "not found"
-        raise UserError(
-            f"model.args: {key}: {name!r} {problem} ({summarize_error(error)}); "
-            "expected a model folder or a hub name"
-        ) from error
-
-
 def build_chat_turns(request: Request, system_instruction: str | None) -> list[dict[str, str]]:
     """Build the chat of one request: the turns of its task, and those of earlier attempts.
 
@@ -214,15 +189,6 @@ def has_chat_template(settings: SamplerSettings) -> bool:
         UserError: the tokenizer is not found.
     """
     return load_tokenizer(settings.model_args).chat_template is not None
-
-
-def summarize_error(error: BaseException) -> str:
-    """Return the shortened first line of another library's error, for use in a message.
-
-    If the line ends with a colon, the next line is added, since it has the details.
-    """
-    first, *more = str(error).strip().splitlines() or [type(error).__name__]
-    return " ".join([first, *(line.strip() for line in more[:1] if first.endswith(":"))])[:200]
 
 
 def find_start_ids(tokenizer: Any, settings: SamplerSettings) -> list[int] | None:

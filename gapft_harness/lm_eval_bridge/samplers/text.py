@@ -13,7 +13,7 @@ from typing import Any
 from lm_eval.api.instance import Instance
 from lm_eval.api.registry import get_model
 
-from gapft_harness.core.errors import UserError
+from gapft_harness.core.errors import UserError, summarize_error
 from gapft_harness.core.records import Adapter, Decoding, TokensFrom
 from gapft_harness.core.streams import derive_key
 from gapft_harness.core.text import replace_surrogates
@@ -26,7 +26,7 @@ from gapft_harness.hooks.protocols import (
     SamplerSettings,
 )
 from gapft_harness.lm_eval_bridge.samplers.endings import separate_open_thought
-from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, summarize_error
+from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
 
 
 def build_generation_kwargs(decoding: Decoding) -> dict[str, Any]:

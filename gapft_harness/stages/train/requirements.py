@@ -13,6 +13,7 @@ from packaging.requirements import Requirement
 from gapft_harness.core.cpu import describe_slow_dtype
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.extras import find_version, install_command
+from gapft_harness.core.pretrained import ModelNotLoaded, build_meta_model
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import Job, ReportProgress, report_nothing
 from gapft_harness.hooks.registration import (
@@ -117,15 +118,13 @@ def check_trainings(
     Raises:
         UserError: see ``model.check_trainable``.
     """
-    from gapft_harness.training.model import ModelNotLoaded, build_meta_model
-
     lines: list[str] = []
     warnings: list[str] = []
     with contextlib.suppress(ModelNotLoaded):
         checked = check_recipe(dict(recipe), "the run's recipe")
         plugins = load_plugins(plugin_files)
         if find_end_tokens(checked, plugins):
-            model = build_meta_model(resolve_model_args(checked), checked.training)
+            model = build_meta_model(resolve_model_args(checked), dtype=checked.training.dtype)
             lines, warnings = describe_adapted_modules(checked, plugins, model)
     return {"lines": lines, "warnings": warnings}
 

@@ -15,13 +15,13 @@ from typing import Any, get_args
 
 from lm_eval.models.vllm_causallms import VLLM
 from tqdm import tqdm
-from transformers import AutoConfig, GenerationConfig
 from vllm import SamplingParams, TokensPrompt
 from vllm.config.lora import MaxLoRARanks
 from vllm.exceptions import VLLMError
 from vllm.platforms import current_platform
 
-from gapft_harness.core.errors import UserError
+from gapft_harness.core.errors import UserError, summarize_error
+from gapft_harness.core.pretrained import load_generation_config, to_id_list
 from gapft_harness.core.records import Adapter, Decoding
 from gapft_harness.core.thoughts import opens_thought
 from gapft_harness.hooks.protocols import (
@@ -40,14 +40,9 @@ from gapft_harness.lm_eval_bridge.samplers.endings import (
     format_ignored_entries,
     separate_open_thought,
     split_generation_config,
-    to_id_set,
 )
 from gapft_harness.lm_eval_bridge.samplers.model_identity import describe_engine
-from gapft_harness.lm_eval_bridge.samplers.retokenizer import (
-    Retokenizer,
-    replace_start_ids,
-    summarize_error,
-)
+from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, replace_start_ids
 from gapft_harness.lm_eval_bridge.samplers.text import find_fitting
 from gapft_harness.lm_eval_bridge.samplers.vllm.process import release_engine
 
@@ -146,7 +141,8 @@ class VllmSampler:
         arguments = check_arguments(settings.model_args)
         self._retokenizer = Retokenizer(settings)
         lora = _build_lora_arguments(adapter, arguments) if adapter else {}
-        self._own_end_ids, self._ignored = _read_generation_config(arguments)
+        generation_config = load_generation_config(arguments)
+        _, self._ignored = split_generation_config(generation_config.to_diff_dict())
         # lm-eval's class removes enable_thinking from chat_template_args, which render prompts here
         engine_arguments = {k: v for k, v in arguments.items() if k != "chat_template_args"}
         try:
@@ -160,8 +156,11 @@ class VllmSampler:
                 f"{f' with the adapter {adapter.path}' if adapter else ''}: "
                 f"{_describe_root_cause(error)}"
             ) from error
-        self._own_end_ids |= to_id_set(self._lm.tokenizer.eos_token_id)
-        self._own_end_ids |= find_turn_end_ids(self._lm.tokenizer, settings)
+        self._own_end_ids = {
+            *to_id_list(generation_config.eos_token_id),
+            *to_id_list(self._lm.tokenizer.eos_token_id),
+            *find_turn_end_ids(self._lm.tokenizer, settings),
+        }
         self._notes = (
             [format_ignored_entries(arguments["pretrained"], self._ignored)]
             if self._ignored
@@ -323,21 +322,6 @@ def _build_sampling(decoding: Decoding, stops: list[str], ends: list[int]) -> di
             f"{temperature}; expected at least {temperature}, or a greedy decode"
         )
     return settings
-
-
-def _read_generation_config(arguments: dict[str, Any]) -> tuple[frozenset[int], dict[str, Any]]:
-    """Return the end ids of the model's generation_config, and its ignored entries."""
-    where = {
-        "revision": str(arguments.get("revision", "main")),
-        "trust_remote_code": bool(arguments.get("trust_remote_code", False)),
-    }
-    try:
-        config = GenerationConfig.from_pretrained(arguments["pretrained"], **where)
-    except OSError:  # without the file, transformers derives it from the model's config
-        model_config = AutoConfig.from_pretrained(arguments["pretrained"], **where)
-        config = GenerationConfig.from_model_config(model_config)
-    _, ignored = split_generation_config(config.to_diff_dict())
-    return to_id_set(config.eos_token_id), ignored
 
 
 def _build_lora_arguments(adapter: Adapter, arguments: dict[str, Any]) -> dict[str, Any]:
