@@ -149,7 +149,8 @@ def _strip_frame(tokens: tuple[Token, ...]) -> tuple[Token, ...]:
     for position in range(1, len(tokens) - 1):
         opens = tokens[position].text == "(" and tokens[-1].text == ")"
         if opens and tokens[position + 1].text.lower().rstrip(".") in _REASONS:
-            return tokens[:position]
+            is_size = tokens[position + 2].kind == "number"  # (by 7)
+            return tokens if is_size else tokens[:position]
     return tokens
 
 
@@ -325,6 +326,8 @@ _NAME = re.compile(
     r"|\| (?:[a-zA-Z]|\\[a-z]+)(?: [A-Z])* \||\\(?:overline|vec|bar|hat|mathbf) \{[^{}]*\}"
     rf"|\( {_LETTER}(?: , {_LETTER})+ \)|\( {_FUNCTION}(?: \\circ {_FUNCTION})+ \){_ARGUMENTS}"
 )
+#: A letter times a sum with the same letter: ``N(N+1)``, but not ``f(f(2))``.
+_PRODUCT = re.compile(rf"({_FUNCTION}) \( (?:.* )?\1 (?!\()")
 
 
 def find_name(tokens: Sequence[Token]) -> str:
@@ -338,7 +341,7 @@ def find_name(tokens: Sequence[Token]) -> str:
         is_name = is_name and not any(is_refused(word.text) for word in words)
         return write_words(tokens) if is_name else ""
     text = _space_tokens(tokens)
-    if not _NAME.fullmatch(text) or text in ("e", "i"):
+    if not _NAME.fullmatch(text) or _PRODUCT.match(text) or text in ("e", "i"):
         return ""
     return join_tokens(tokens)
 
