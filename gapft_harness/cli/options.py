@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -83,6 +83,20 @@ def parse_folder(text: str) -> Path:
     if "://" in text:
         raise UserError(f"{text}: expected a folder on this machine; copy it here first")
     return Path(text)
+
+
+def refuse_given(values: Mapping[str, object], remedy: str) -> None:
+    """Refuse options that would have no effect.
+
+    Args:
+        values: the value of each option; None or empty if it was not given.
+        remedy: why they have none, and what to do.
+
+    Raises:
+        UserError: an option was given.
+    """
+    if given := [option for option, value in values.items() if value not in (None, [])]:
+        raise UserError(f"{', '.join(given)}: {remedy}")
 
 
 Form = Literal["terminal", "markdown", "json"]

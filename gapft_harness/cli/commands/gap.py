@@ -20,6 +20,7 @@ from gapft_harness.cli.options import (
     Set,
     TaskName,
     parse_folder,
+    refuse_given,
 )
 from gapft_harness.core.errors import UserError
 
@@ -86,11 +87,7 @@ def command(
             "--limit": limit, "--metric": metric, "--filter": filter, "--set": overrides,
             "--include-path": include_path,
         }  # fmt: skip
-        if given := [option for option, value in refused.items() if value not in (None, [])]:
-            raise UserError(
-                f"{', '.join(given)}: {target} has been searched with its own settings; leave "
-                f"{'it' if len(given) == 1 else 'them'} out"
-            )
+        refuse_given(refused, f"{target} has been searched with its own settings; leave this out")
         _measure_run(target, out, plugin, form)
         return
     if target and task:

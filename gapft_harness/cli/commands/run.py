@@ -19,6 +19,7 @@ from gapft_harness.cli.options import (
     TaskName,
     list_recipe_names,
     list_stage_names,
+    refuse_given,
 )
 from gapft_harness.core.errors import UserError
 
@@ -102,8 +103,7 @@ def command(
             "--set": overrides, "--condition": condition, "--seed": seed, "--only": only,
             "--split": split,
         }  # fmt: skip
-        if given := [option for option, value in refused.items() if value not in (None, [])]:
-            raise UserError(f"{', '.join(given)}: {name} is a study; edit its file instead")
+        refuse_given(refused, f"{name} is a study; edit its file instead")
         _run_study(name, run_dir, plugin, include_path, dry_run=dry_run)
         return
     limits = [] if limit is None else [f"data.pool_limit={limit}", f"data.audit_limit={limit}"]
