@@ -29,7 +29,7 @@ ANNOUNCED = re.compile(
     rf"(?:\b(?:answers?|choice|option|selection|conclusion|solution|response|pick|guess|verdict"
     rf"|statement that|(?:correct|best|right|only|most|strongest)(?:\s+[\w-]+){{0,3}}?\s+"
     rf"(?:one|statement|inference|assumption|explanation|principle|argument|claim))\b"
-    rf"(?:\s+{_NO_LETTER}[\w',/-]+){{0,12}}?\s*(?:\b{_BE}|[:=]|[-–—]+(?=\s|\Z))\s*[:=]?"
+    rf",?(?:\s+{_NO_LETTER}[\w',/-]+){{0,12}}?\s*(?:\b{_BE}|[:=]|[-–—]+(?=\s|\Z))\s*[:=]?"
     rf"|\b(?:I|we|you|let's|let us|I'd|I'll|I'm|we'd|we'll|must|should|I've)\b,?"
     rf"(?:\s+{_NO_LETTER}{_NOT_CHOSEN}[\w']+,?){{0,3}}?\s*"
     rf"\b(?:choose|chose|chosen|select|selected|pick|picked|prefer|say|go with|going with"
@@ -57,18 +57,25 @@ ONLY_THEN = re.compile(r"\bthen\b|\bwould\b", _FLAGS)
 IF_FOLLOWS = re.compile(r"[),]*\s*(?:(?:but|only)\s+)*(?:if|unless)\b", _FLAGS)
 #: In the announcing clause: an answer that is wrong, or not the writer's own last one.
 OTHER_ANSWER = re.compile(
-    r"\b(?:wrong|incorrect|common|second|other|another|previous|earlier|initial|your(?=\s\w+\swas\b)"
+    r"\b(?:wrong|incorrect|common|first|second|next|weakest|trap|tempting|alternative|other|another"
+    r"|previous|earlier|initial|your(?=\s\w+\swas\b)"
     r"|(?:student|user|friend)'?s'?)(?:\s+(?!(?:the|an?|my)\b)[\w-]+){0,2}?"
     r"\s+(?:answer|choice|option|solution|response|guess|pick|selection)\b",
     _FLAGS,
 )
+#: Words of the group ``quality`` are said of several options: "A is true, B is true, C is not".
 CALLED_RIGHT = re.compile(
     r" ?(?:is|seems|must be|would be|should be|looks|appears|remains|has to be)\s+(?:to be )?"
-    r"(?:(?!(?:not|never|no|less|if|but|though|although|unless|(?<!the )only)\b"
+    r"(?:(?!(?:not|never|no|less|if|but|though|although|unless|(?<!the )only|barely|poorly|weakly"
+    r"|partly|partially)\b"
     r"|un|in(?!deed)|wrong|hardly)[\w'-]+\s+){0,4}?"
-    r"(?:correct|right|best|answer|strongest|(?:better|stronger)(?! than)|supported|implied"
-    r"|accurate|one|(?:true|valid|necessary|conclusion|assumption|flaw)(?=\s*(?:\Z|[.!\n])))\b"
-    r"(?!\s*,?\s*(?:but|however|only if|if|except|yet|though|although)\b)"
+    r"(?:correct|right|best|answer|strongest|(?:better|stronger)(?! than)"
+    r"|most \w+ (?:answer|option|choice)"
+    r"|one(?=\s*(?:\Z|[.!\n]|that (?:best|most|must|follows|is)\b))"
+    r"|(?P<quality>supported|implied|accurate|(?:true|valid|necessary|conclusion|assumption|flaw)"
+    r"(?=\s*(?:\Z|[.!\n]))))\b"
+    r"(?!\s*,?\s*(?:but|however|only if|if|except|yet|though|although|at first|initially"
+    r"|(?:only )?(?:under|in (?:an?other|a different))|had)\b)"
     r"| ?(?:it is|is it\.|it's not|✓|is my (?:final )?(?:answer|choice|pick))(?=\s*(?:\Z|[.!\n]))",
     _FLAGS,
 )
@@ -83,7 +90,9 @@ ANSWERS = re.compile(
 ONLY_BEFORE = re.compile(
     r"(?:\A|[.!?\n]|\b(?:so|thus|hence|therefore),?\s)\s?only(?:\soption)?\Z", _FLAGS
 )
-FOLLOWS = re.compile(r"\sfollows\b(?![^.!?\n]*\b(?:if|but|unless)\b)", _FLAGS)
+FOLLOWS = re.compile(
+    r"\s(?:follows|remains|works|is left)\b(?![^.!?\n]*\b(?:if|but|unless)\b)", _FLAGS
+)
 #: After a letter whose option is discussed, not judged. In lower case, as after a subject; the same
 #: applies to words that rule it out.
 DISCUSSED = re.compile(
@@ -100,7 +109,7 @@ RULED_OUT_BEFORE = re.compile(
     rf"|examine|check|test|try|versus|vs\.?|maybe|perhaps|possibly|like|either of|if|whether)"
     rf"(?:\s+(?:be|been|to|it's|it is|possibly|even|{_ADVERB}|choose|select|pick|say|go|with|opt"
     rf"|for|{LABEL}s?))"
-    rf"{{0,5}}\s*\Z"
+    rf"{{0,5}}\s*:?\s*\Z"
     rf"|\b(?:options|choices|alternatives)\s*:?\s*\Z",
     _FLAGS,
 )
@@ -128,6 +137,7 @@ RULED_OUT_AFTER = re.compile(
 #: Anywhere in the clause before announcing words: doubt, denial, or another speaker.
 UNSAID = re.compile(
     rf"\b(?:{_DENIED}|if|whether|suppos\w+|assum(?:e|ing)|unless|might|may|could|maybe|perhaps"
+    r"|no (?:evidence|reason|proof|indication|basis)|disagree|(?:claim|idea|notion|view)s? that"
     r"|possibly|doubt(?!less)|deny|reject\w*|wrong to|why|how|some(?:one)?|many|others|people"
     r"|they say|tempt\w+|initially|originally|at first|first thought|(?:was|were) (?:going|about)"
     r"|incorrectly|wrongly|false|would have)\b",
@@ -135,7 +145,17 @@ UNSAID = re.compile(
 )
 #: The same, within the announcing words.
 UNSETTLED = re.compile(
-    r"\b(?:if|whether|unless|depends|initially|originally|at first|(?:was|were) (?:going|about))\b",
+    r"\b(?:if|whether|unless|depends|initially|originally|at first|(?:was|were) (?:going|about)"
+    r"|eliminat(?:e|ed|ing)|rul(?:e|ed|ing) out|reject\w*|exclud\w*|discard\w*)\b",
+    _FLAGS,
+)
+#: Anywhere in the sentence, but before words such as "but": a first impression.
+AT_FIRST = re.compile(r"\b(?:at first|initially|originally|on the surface)\b", _FLAGS)
+TURN = re.compile(r"[.!?;\n]|\b(?:but|however|yet|until|then)\b", _FLAGS)
+#: Before a letter that names something in the passage.
+THING_BEFORE = re.compile(
+    r"\b(?:plan|company|firm|vitamin|team|group|person|type|school|city|country|town|product|drug"
+    r"|brand|store|hypothesis|theory|candidate|student|patient|region|hepatitis)\s?\Z",
     _FLAGS,
 )
 SURE = re.compile(r"\b(?:no|without(?: any)?|not) (?:doubt|only|question)\b", _FLAGS)
@@ -149,7 +169,7 @@ CLAUSE_END = re.compile(r"[,;.!?:\n()]|\b(?:but|so|therefore|thus|hence|because|
 RECONSIDERED = re.compile(
     r"\b(?:wait|hold on|hang on|on second thoughts?|scratch that|strike that|oops|my mistake"
     r"|my apologies|I apologi[sz]e|I (?:made|was making) (?:a|an) (?:mistake|error)|I was wrong"
-    r"|correction|let me (?:re-?\w+|correct|fix|think again|double[- ]check|start over)"
+    r"|correct(?:ion|ed)|let me (?:re-?\w+|correct|fix|think again|double[- ]check|start over)"
     r"|I take (?:it|that) back|I misread"
     r"|(?:up)?on (?:further |closer |second )?(?:reflection|inspection|review))\b",
     _FLAGS,
@@ -160,6 +180,7 @@ REWORDED = re.compile(r"\b(?:actually|no|nope|rather|I mean|I meant|sorry|make t
 WITHDRAWN = re.compile(
     r"\W{0,5}(?:(?:wait|no|oops|hmm|actually|sorry)\W{1,5}){0,3}(?:(?:scratch|strike) that"
     r"|I take (?:it|that) back|I was wrong|(?:that|this|it)(?: answer)?(?:'s| is| was)"
-    r" (?:wrong|incorrect|not right|not correct|a mistake))\b",
+    r" (?:wrong|incorrect|a mistake|irrelevant|unsupported|out of scope"
+    r"|not (?:right|correct|supported|mentioned|stated|implied|relevant)))\b",
     _FLAGS,
 )

@@ -48,6 +48,7 @@ _STARTS = re.compile(
     r"|(?:\A|\n) ?[-*•–])\s*\Z"
 )
 _SENTENCE = re.compile(r"[.!?\n]")
+_HEADING = re.compile(r"[:?]\n")
 # Numbers of characters read before a letter, directly before it, and after it.
 _HEAD, _NEAR, _TAIL = 200, 70, 100
 # Text after a lower-case letter that is not a word: "a man" is an article, "(b)" a label.
@@ -77,7 +78,7 @@ class _Mention:
         level: ``stated``; ``label`` at the start of a sentence, a statement unless it is part of a
             row; ``listed``, only part of a row; or ``named``, a statement if there is no other.
         is_alone: nothing else is on its line.
-        has_alternatives: joined by "or": a later statement of one of them counts.
+        has_alternatives: several letters: a later statement of one counts.
         is_sign: "A:" at the very start, which may mean "Answer:"; the next statement counts.
     """
 
@@ -148,12 +149,16 @@ def _find_sentence_start(text: str, position: int, lower_bound: int) -> int:
 
 def _find_rows(text: str, labels: Sequence[_Mention]) -> set[int]:
     """Find the positions of labels that list the options in order, such as ``A) ... B) ...``."""
-    positions: set[int] = set()
-    for a, b in pairwise(labels):
-        has_heading = text.find(":\n", a.end, b.start) >= 0
-        if a.letters < b.letters and a.is_alone == b.is_alone and not has_heading:
-            positions |= {a.start, b.start}
-    return positions
+    pairs = [*pairwise(labels)]
+    headings = [bool(_HEADING.search(text, a.end + 1, b.start)) for a, b in pairs]
+    if len(pairs) > 1 and all(headings):  # one below each option, such as "Analysis:"
+        headings = [False] * len(pairs)
+    return {
+        position
+        for (a, b), has_heading in zip(pairs, headings, strict=True)
+        if a.letters < b.letters and a.is_alone == b.is_alone and not has_heading
+        for position in (a.start, b.start)
+    }
 
 
 def _iterate_mentions(
@@ -179,7 +184,7 @@ def _iterate_mentions(
         alternatives = False
         if match[0].isupper() and (joined := _JOINED.match(text, after)):
             letters = "".join(sorted({letters, *re.findall(r"\b[A-Z]\b", joined[0])}))
-            alternatives = bool(re.search(r"\bor\b|/", joined[0]))
+            alternatives = True
             after = joined.end()
         position = max(match.end(), after)
         number = ord(text[start].upper()) - ord("A")
@@ -252,7 +257,7 @@ class _Context:
         self._noun = noun is not None
         self._opens = begins and not self._before_noun.strip()
         self.is_alone = bool(
-            _ALONE.match(tail) and (self._opens or self._before_noun.endswith("\n"))
+            _ALONE.match(tail) and (self._opens or self._before_noun.rstrip(" ").endswith("\n"))
         )
 
     def classify(self) -> _Level | None:
@@ -262,26 +267,28 @@ class _Context:
         tail = self._tail
         if self._letter.islower() and not (self._noun or self._enclosed or _NO_WORD.match(tail)):
             return None
-        if words.RULED_OUT_BEFORE.search(near):
+        if words.RULED_OUT_BEFORE.search(near) or words.THING_BEFORE.search(near):
             return None
         if words.RULED_OUT_AFTER.match(tail) and not self._text_follows:
             return None
         if words.ONLY_BEFORE.search(near) and words.FOLLOWS.match(tail):
             return "named"
-        called_right = bool(words.CALLED_RIGHT.match(tail))
+        called_right = words.CALLED_RIGHT.match(tail)
         if self._letter in "AaIi" and not (self._labelled or called_right):
             if self._opens and self._text_follows:
                 return "label"
             return "named" if self._emphasised else self._classify_subject()
         if called_right:
-            return "stated" if self._is_asserted(head) else None
+            level: _Level = "named" if called_right["quality"] else "stated"
+            return level if self._is_asserted(head) else None
         ends = bool(_ENDS.match(tail))
         if not self._is_lower or self._labelled or self._noun:
             announced = words.ANNOUNCED.search(head)
             if announced:
                 if not self._is_asserted(head[: announced.start()], announced[0]):
                     return None
-                return "label" if head.endswith("\n") and self._labelled else "stated"
+                begins_line = self._before_noun.endswith("\n")
+                return "label" if begins_line and self._labelled else "stated"
             concluded = words.CONCLUDED.search(near) if ends or self._labelled else None
             if concluded:
                 return "stated" if self._is_asserted(head, concluded[0]) else None
@@ -289,6 +296,8 @@ class _Context:
             return self._classify_start()
         if not self._enclosed and tail[:2] == ") ":
             return "listed"  # as in "A) one B) two"
+        if self._noun and words.ANSWERS.match(tail) and self._is_asserted(head):
+            return "named"
         return "named" if self._emphasised and not self._is_lower else None
 
     @property
@@ -323,6 +332,8 @@ class _Context:
         ):
             return False
         if words.UNSAID.search(clause) and not words.SURE.search(clause):
+            return False
+        if words.AT_FIRST.search(words.TURN.split(preceding)[-1]):
             return False
         if words.DENIED_VERB.search(self._near) or words.UNSETTLED.search(announcement):
             return False
