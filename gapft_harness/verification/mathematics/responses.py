@@ -10,7 +10,14 @@ import re
 
 from gapft_harness.verification.boxes import find_boxes
 from gapft_harness.verification.mathematics.notation import tidy_answer
-from gapft_harness.verification.mathematics.vocabulary import MULTIPLIERS, OPERATIONS, REFUSED
+from gapft_harness.verification.mathematics.vocabulary import (
+    MULTIPLIERS,
+    NUMERALS,
+    OPERATIONS,
+    REFUSED,
+    find_unit,
+    is_number_word,
+)
 
 #: Between boxes that belong together: "or", "and" or a comma, and the name of the next value.
 _JOINED = re.compile(
@@ -84,25 +91,44 @@ _DELIMITER = re.compile(r"\$\$|(?<!\\)\$|\\[()\[\]]|\n")
 _CLOSING = {"$": "$", "$$": "$$", "\\(": "\\)", "\\[": "\\]"}
 _ENGLISH = re.compile(r"(?<![\\a-zA-Z{])[A-Za-z]{3,}")
 _RUN = re.compile(r"\*+|_+")
+#: GSM8K's mark is a label; a statement that the answer is correct is none.
 _LABEL = re.compile(
-    r"\b(?:answer|final (?:result|solution))\b(?:\s*(?:is|equals|=|:))+\s*", re.IGNORECASE
+    r"\b(?:answer|final (?:result|solution))\b(?:\s*(?:is|equals|=|:))++\s*+"
+    r"(?!(?:correct|right|reasonable|valid|verified|consistent)\b)|####\s+(?=[-$\d\ue000])",
+    re.IGNORECASE,
 )
+#: Before a label, in its clause: an answer that the writer does not give.
+_NOT_GIVEN = re.compile(
+    r"\b(?:not|never|wrong|incorrect|many|some|others|if|whether|first|second|next|initial|previous)"
+    r"\b|n't\b",
+    re.IGNORECASE,
+)
+_CLAUSE_END = re.compile(r"[,;:.!?]|\b(?:so|but|then|therefore|thus|hence)\b", re.IGNORECASE)
 _CORRECTION = re.compile(
-    r"\W*(?:actually|wait|no|hmm|sorry|correction|hold on)\b"
+    r"\W*(?:actually|wait|no|hmm|sorry|correction|hold on|oops|on second thoughts?"
+    r"|I apologi[sz]e|my mistake)\b"
     r"|.*\b(?:that|this)(?:'s| is| was) (?:wrong|incorrect|not right|a mistake)\b",
     re.IGNORECASE,
 )
 _MARGIN = re.compile(r"\s*(?:(?:[-*+•>]|\d+\.)\s+|#+\s*)*")
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z(])|(?<=[.!?])\s*\Z")
+_SENTENCE_END = re.compile(r"(?:(?<=[.!?])|(?<=[.!?]\)))(?:\s+(?=[A-Z(])|\s*\Z)")
 #: What follows says why, or what the answer is not.
 _ASIDE = re.compile(
-    r",?\s+(?:because|since|instead of|rather than|as (?!well)|which)\b.*"
+    r"(?:\A|,?\s+)(?:because|since|instead of|rather than|as (?!well|many|much|few)|which)\b.*"
     r"|,\s+not\s+(?=[-$\d\ue000]).*",
-    re.DOTALL,
+    re.DOTALL | re.IGNORECASE,
 )
+#: An aside that says what follows from the rest.
+_RESULT = re.compile(r",\s+which (?:means|gives|implies|leaves|makes|yields|leads)\b")
+#: Brackets at the end that explain a value.
+_EXPLANATION = re.compile(r"(?<=[\w\ue001])\s+\(([^()]*)\)(?=\W*\Z)")
+_IS_EXPLAINED = re.compile(r"[A-Za-z*/+=×]")
+#: After a labelled number: a calculation or a remark.
+_REMARK = re.compile(r":\s.*|,\s+(?:but|though|although|so)\b.*")
 _DENIED = re.compile(
     r"\b(?:not|cannot|never|wrong|incorrect|impossible|no way)\b|n't\b", re.IGNORECASE
 )
+_NOT_THOUGHT = re.compile(r"(?:not|n't) (?:think|believe|mean|say|claim|sure)\b", re.IGNORECASE)
 #: Commands of operations and relations, which may be outside dollar signs.
 _COMMANDS = (
     r"\\(?:leq?|leqslant|geq?|geqslant|lt|gt|neq?|approx|simeq|sim|cong|equiv|in|notin|cdot|times"
@@ -111,7 +137,7 @@ _COMMANDS = (
 _OPERATOR = re.compile(rf"(?:[-+*/=:·×÷<>≤≥≠≈≡~!^()\[\]|]|{_COMMANDS})+")
 #: The end of a word that is joined to the next one, such as ``x\le``.
 _JOINED_END = re.compile(rf"(?:[=<>≤≥≠≈≡]|{_COMMANDS})\Z")
-_NUMBERS = re.compile(r"[-+$\d.,\ue000\ue001]+")
+_NUMBERS = re.compile(r"[-+$\d.,\ue000\ue001(){}]+")
 #: Words that belong to the number behind them.
 _BEFORE = frozenset(["or", "and", "to", "plus", "minus", "times", "over"])
 #: Words that join two numbers: "1 in 12".
@@ -120,19 +146,23 @@ _BETWEEN = frozenset(["in", "of", "by"])
 _BEHIND_WORDS = (
     "is are was were be been so because since which that who when where while if then but as "
     "for each every now today there this these those it he she they we you i has have had will "
-    "would can could remain remains"
+    "would can could remain remains of old"
 )
 _BEHIND = frozenset(_BEHIND_WORDS.split())
 #: The same, where something else follows: not inches, a bound ("at most") or a base.
-_BEHIND_IF_FOLLOWED = frozenset(["in", "at", "on", "from", "with"])
+_BEHIND_IF_FOLLOWED = frozenset(["in", "at", "on", "from", "with", "a", "an"])
 #: Words that qualify a number before a comma: "12, approximately".
 _DOUBTS = frozenset(["approximately", "approx", "roughly", "maybe", "perhaps", "probably"])
 _BOUNDS = frozenset(["most", "least", "base"])
 _VERBS_WORDS = "is are was were be equals gives get gets have has had costs so"
 _VERBS = frozenset(_VERBS_WORDS.split())
+#: After a denial these begin another statement: "those who did not pass are 12".
+_EQUATING = frozenset(["is", "are", "was", "were", "equals"])
 _CHANGING = (
     REFUSED | MULTIPLIERS.keys() | {word for phrase in OPERATIONS for word in phrase.split()}
 )
+#: A mark at the end of mathematics.
+_MARK = re.compile(r"(?<!\\)([.,;:])[\s\\]*\Z")
 #: A piece of mathematics while the words around it are read.
 _PIECE = re.compile("\ue000(\\d+)\ue001")
 _HAS_NUMBER = re.compile("[0-9\ue000]")
@@ -150,6 +180,7 @@ def find_written_answer(text: str) -> str | None:
     """
     cleaned = _SPACED_MINUS.sub("-", _STRUCK.sub("", text.replace("\ue000", " ")))
     cleaned = _QUOTED.sub(r"\1", _SPACED_TIMES.sub(" × ", cleaned))
+    cleaned = cleaned.replace("<answer>", "\nAnswer: ").replace("</answer>", "\n")
     cleaned = cleaned.replace("as well as", "and").replace("left over", "left").replace("’", "'")
     cleaned, pieces = _hide_mathematics(cleaned)
     cleaned = _ABOUT.sub("≈", cleaned)
@@ -179,11 +210,18 @@ def _hide_mathematics(text: str) -> tuple[str, list[str]]:
         if token[0] == "$" and not _is_inline(inside, text[after : after + 1]):
             continue
         parts.append(text[position : token.start()])
-        parts.append(f"\ue000{len(pieces)}\ue001")
-        pieces.append(" ".join(inside.split()))
+        words, mark = _split_mark(" ".join(inside.split()))
+        parts.append(f"\ue000{len(pieces)}\ue001{mark}")  # the mark is one of the sentence
+        pieces.append(words)
         position = after
         number = end + 1
     return "".join([*parts, text[position:]]), pieces
+
+
+def _split_mark(mathematics: str) -> tuple[str, str]:
+    """Split mathematics from a mark at its end that belongs to the sentence around it."""
+    mark = _MARK.search(mathematics)
+    return (mathematics[: mark.start()], mark[1]) if mark else (mathematics, "")
 
 
 def _find_closings(tokens: list[re.Match[str]]) -> list[int | None]:
@@ -210,43 +248,106 @@ def _is_inline(inside: str, behind: str) -> bool:
 def _find_labelled(lines: list[str]) -> str | None:
     """Return what follows the last "answer is" or "Answer:", or what corrects it later."""
     for number in range(len(lines) - 1, -1, -1):
-        matches = [*_LABEL.finditer(lines[number])]
+        matches = [match for match in _LABEL.finditer(lines[number]) if _is_given(match)]
         if not matches:
             continue
         rest = lines[number][matches[-1].end() :]
         later = lines[number + 1 :]
         if not rest.strip():
-            return next((line.strip() for line in later if line.strip()), None)
+            following = [_strip_margin(line) for line in later if line.strip()] or [""]
+            rest, later = following[0], following[1:]
         first, *others = _SENTENCE_END.split(rest)
+        others += [text for line in later for text in _SENTENCE_END.split(line)]
         corrections = [n for n, text in enumerate(others) if _CORRECTION.match(text)]
-        if corrections:
-            return _find_last([" ".join(others[corrections[0] :]), *later])
-        return _ASIDE.sub("", first) or None
+        correction = " ".join(others[corrections[0] :]) if corrections else ""
+        if _HAS_NUMBER.search(correction):
+            return _find_last([correction])
+        if _DENIED.search(correction):
+            return ""
+        return _shorten_labelled(_ASIDE.sub("", first)) or None
     return None
+
+
+def _is_given(label: re.Match[str]) -> bool:
+    """Check whether a label announces the writer's own answer."""
+    before = label.string[max(0, label.start() - 200) : label.start()]
+    return not _NOT_GIVEN.search(_CLAUSE_END.split(before)[-1])
+
+
+def _shorten_labelled(answer: str) -> str:
+    """Remove the rest of a sentence around a labelled number."""
+    words = answer.rstrip(".!").split()
+    if words and all(word.isalpha() and len(word) > 1 for word in words):
+        return rf"\text{{{' '.join(words)}}}"
+    if not words or not _HAS_NUMBER.search(answer):
+        return answer
+    first = words[0].lower()
+    if first.isalpha() and len(first) > 1 and not is_number_word(first) and first not in REFUSED:
+        return _find_last([answer])  # Answer: She has 12 apples left
+    words = _REMARK.sub("", _remove_explanation(answer)).split()
+    ends = [n for n in range(1, len(words)) if _ends_value(words[n : n + 2])]
+    is_number = _NUMBERS.fullmatch(words[0])
+    return " ".join(words[: ends[0]] if ends and is_number else words)
+
+
+def _remove_explanation(text: str) -> str:
+    """Remove brackets behind a value, unless they change it: "12 (approximately)"."""
+    match = _EXPLANATION.search(text)
+    if match is None or not _IS_EXPLAINED.search(match[1]):
+        return text
+    if (_CHANGING | _DOUBTS) & set(match[1].lower().split()):
+        return text
+    before = text[: match.start()]
+    is_factor = before.split()[-1].startswith("\\")
+    return before if _HAS_NUMBER.search(before) and not is_factor else text
+
+
+def _strip_margin(line: str) -> str:
+    """Remove the marks of lists, headings and quotations at the beginning of a line."""
+    margin = _MARGIN.match(line)
+    return line[margin.end() if margin else 0 :]
 
 
 def _find_last(lines: list[str]) -> str:
     """Return the last number or piece of mathematics with all that belongs to it."""
     for line in reversed(lines):
-        margin = _MARGIN.match(line)
-        for sentence in reversed(_SENTENCE_END.split(line[margin.end() if margin else 0 :])):
-            clause = _ASIDE.sub("", sentence)
+        for sentence in reversed(_SENTENCE_END.split(_strip_margin(line))):
+            clause = _remove_explanation(_find_main_clause(sentence))
             if _HAS_NUMBER.search(clause):
-                return "" if _DENIED.search(clause) else _take_phrase(clause.split())
+                return _take_phrase(clause.split())
     text = next((line.strip() for line in reversed(lines) if line.strip()), "")
     return text if re.search(r"[\\^=]", text) else ""
+
+
+def _find_main_clause(sentence: str) -> str:
+    """Remove an aside behind a number, or one before the main clause and its comma."""
+    aside = _ASIDE.search(sentence)
+    if aside is None or _RESULT.match(sentence, aside.start()):
+        return sentence
+    before = sentence[: aside.start()]
+    if _HAS_NUMBER.search(before):
+        return before
+    main = sentence[aside.start() + 1 :].partition(", ")[2]
+    return main if _HAS_NUMBER.search(main) or aside.start() else sentence
 
 
 def _take_phrase(words: list[str]) -> str:
     """Return the last number among words, with the words around it that belong to it."""
     last = max(n for n, word in enumerate(words) if _HAS_NUMBER.search(word))
+    if _is_denied(words, last):
+        return ""
     start = last
     while start and _belongs_before(words, start):
         start -= 1
     clause = start
     while clause and words[clause - 1].lower() not in _VERBS and words[clause - 1][-1] not in ",;:":
         clause -= 1
-    changing = [n for n in range(clause, start) if words[n].lower().rstrip(".") in _CHANGING]
+    changing = [
+        n
+        for n in range(clause, start)
+        if words[n].lower().rstrip(".") in _CHANGING
+        and (words[n] != "by" or words[n - 1].lower() == "divided")
+    ]
     start = changing[0] if changing else start
     end = last
     while end + 1 < len(words) and words[end][-1] not in ".,;:!?":
@@ -261,6 +362,18 @@ def _take_phrase(words: list[str]) -> str:
     return " ".join(words[start : last + 1] + behind)
 
 
+def _is_denied(words: list[str], last: int) -> bool:
+    """Check whether the words around a number deny it, and not a part of its sentence."""
+    before, behind = (" ".join(part) for part in (words[:last], words[last + 1 :]))
+    if _DENIED.search(behind) or _NOT_THOUGHT.search(before):
+        return True
+    denials = [*_DENIED.finditer(before)]
+    if not denials:
+        return False
+    between = before[denials[-1].end() :].split()
+    return not _EQUATING & set(between[1:])
+
+
 def _ends_value(following: list[str]) -> bool:
     """Check whether the next words say something about a value, instead of naming its unit."""
     word, *others = (word.lower().rstrip(".,;:!?") for word in following)
@@ -271,24 +384,39 @@ def _ends_value(following: list[str]) -> bool:
 def _belongs_before(words: list[str], start: int) -> bool:
     """Check whether the word before a position is a part of the value that begins there."""
     word = words[start - 1]
-    following = words[start]
+    following = words[start].rstrip(".!?")
+    earlier = words[start - 2] if start > 1 else ""
     has_number = bool(_HAS_NUMBER.search(word))
     behind_comma = word.endswith(",")
     if word.endswith((".", ";", ":")) and not _OPERATOR.fullmatch(word):
         return False
-    if behind_comma and word[:1] not in "([{" and following[-1:] not in ")]}":
+    if behind_comma and word[:1] in "([{" and following[-1:] in ")]}":
+        return True  # (-∞, 3]
+    if behind_comma and following[-1:] not in ")]}":
         is_assignment = len(following) == 1 and words[start + 1 : start + 2] == ["="]
         is_list = _NUMBERS.fullmatch(following) and _NUMBERS.fullmatch(word)
-        return has_number and bool(is_list or is_assignment)
+        is_third = earlier.endswith(",") and _HAS_NUMBER.search(earlier)  # 1, 2, and 3
+        return has_number and bool(
+            is_list or (is_third and following in ("and", "or")) or is_assignment
+        )
+    if word.lower() == "the" and start > 2 and earlier in _BETWEEN:  # 2 of the 12
+        return _is_number(words[start - 3])
     is_variable = len(word) == 1 and word.isalpha() and word not in "aI"
+    is_dash = word == "-" and len(earlier) > 1 and earlier.isalpha()
     return (
         has_number
-        or bool(_OPERATOR.fullmatch(word))
+        or (bool(_OPERATOR.fullmatch(word)) and not is_dash)
         or bool(_JOINED_END.search(word) and "\\\\" not in word)
         or word.lower() in _BEFORE
-        or (word.lower() in _BETWEEN and start > 1 and bool(_NUMBERS.fullmatch(words[start - 2])))
+        or (word.lower() in _BETWEEN and _is_number(earlier))
+        or (word.lower() in NUMERALS and following in ("and", "or", "to", "in", "of"))
+        or (word not in _BEHIND and bool(find_unit(word)) and _is_number(earlier))  # 2 hours 30 min
         or (is_variable and bool(_OPERATOR.match(following)))
     )
+
+
+def _is_number(word: str) -> bool:
+    return bool(_NUMBERS.fullmatch(word)) or word.lower() in NUMERALS
 
 
 def _strip_emphasis(line: str) -> str:
