@@ -81,6 +81,8 @@ _JOINERS = {
     r"\land": "and",
     r"\wedge": "and",
 }
+#: Joiners that bind less than commas and "and".
+_WEAK_JOINERS = ("or", ";", "\\\\", r"\lor", r"\vee")
 _REASONS = ("since", "because", "by", "i.e")
 
 
@@ -118,6 +120,7 @@ def read_tokens(tokens: Sequence[Token]) -> Value:
 def write_words(tokens: Sequence[Token]) -> str:
     """Return words in lower case without articles; single letters keep their case."""
     texts: list[str] = []
+    tokens = _drop_braces(tokens)
     for token, before in zip(tokens, (None, *tokens), strict=False):
         is_letter = before is not None and token.kind == before.kind == "letter"
         if is_letter and not token.is_spaced:
@@ -126,13 +129,33 @@ def write_words(tokens: Sequence[Token]) -> str:
             texts.append(f"{token.text}{write_words(token.inside)}{token.closing}")
         elif token.kind == "word":
             texts.append(token.text.rstrip("."))
-        elif token.text not in ".,;:{}":
+        elif token.text not in ".,;:":
             texts.append(token.text)
     words = [text.lower() if len(text) > 1 and text.isalpha() else text for text in texts]
     if words and words[0] in ("the", "a", "an") and len(words) > 1:
         words = words[1:]
     text = " ".join(words)
     return SYNONYMS.get(text, text)
+
+
+def _drop_braces(tokens: Sequence[Token]) -> Sequence[Token]:
+    """Remove braces, but not around several tokens behind a power or a command."""
+    kept: list[Token] = []
+    open_braces: list[int] = []
+    for token in tokens:
+        if token.text == "}" and open_braces:
+            start = open_braces.pop()
+            before = kept[start - 1] if start else None
+            is_needed = before is not None and (before.text in "^_]}" or before.kind == "command")
+            if is_needed and len(kept) - start > 2:
+                kept.append(token)
+            else:
+                del kept[start]
+            continue
+        if token.text == "{" and token.kind != "group":
+            open_braces.append(len(kept))
+        kept.append(token)
+    return kept
 
 
 def _strip_frame(tokens: tuple[Token, ...]) -> tuple[Token, ...]:
@@ -165,6 +188,8 @@ def _read_list(tokens: Sequence[Token]) -> Value:
     inside = tokens[0].inside if len(tokens) == 1 and tokens[0].text == "{" else ()
     if any(t.text in _JOINERS or t.text in _RELATIONS for t in inside):
         return _read_list(inside)
+    if alternatives := _read_alternatives(tokens):
+        return alternatives
     parts, separators = split_tokens(tokens, lambda t: t.text.lower() in _JOINERS)
     joiners = {_JOINERS[text.lower()] for text in separators}
     ends = (0, len(parts) - 1)
@@ -178,6 +203,25 @@ def _read_list(tokens: Sequence[Token]) -> Value:
     return (
         items[0] if len(items) == 1 else join_values(items, words.pop() if len(words) == 1 else ",")
     )
+
+
+def _read_alternatives(tokens: Sequence[Token]) -> Value | None:
+    """Read values between "or" or semicolons that are lists themselves: ``x=1, y=2 or x=2, y=1``.
+
+    None if they are no such lists, so that all their values are one list.
+    """
+    parts, separators = split_tokens(tokens, lambda t: t.text.lower() in _WEAK_JOINERS)
+    if not separators or not all(parts):
+        return None
+    items = [_read_list(part) for part in parts]
+    if any(isinstance(item, Collection) and _count_names(item) > 1 for item in items):
+        return Collection(tuple(items), "list", "or")
+    has_bounds = any(isinstance(i, Named) and isinstance(i.value, Domain) for i in items)
+    return join_values(items, "or") if has_bounds and {*separators} <= {"or", r"\lor"} else None
+
+
+def _count_names(value: Collection) -> int:
+    return len({item.name for item in value.items if isinstance(item, Named)})
 
 
 def join_values(items: Sequence[Value], joiner: str) -> Value:
@@ -274,9 +318,12 @@ def _read_item(tokens: Sequence[Token]) -> Value:
     if not operators:
         return read_value(sides[0])
     if operators == ["in"]:
+        name = find_name(sides[0])
+        if not name:
+            raise Unreadable("more than a name is in a set")
         value = read_value(sides[1])
         domain = find_domain(value) if isinstance(value, Tuple) else None
-        return Named(find_name(sides[0]), value if domain is None else Domain(domain))
+        return Named(name, value if domain is None else Domain(domain))
     if set(operators) == {"="}:
         return _read_equation(sides)
     values = [read_value(side) for side in sides]
@@ -341,7 +388,7 @@ def find_name(tokens: Sequence[Token]) -> str:
         is_name = is_name and not any(is_refused(word.text) for word in words)
         return write_words(tokens) if is_name else ""
     text = _space_tokens(tokens)
-    if not _NAME.fullmatch(text) or _PRODUCT.match(text) or text in ("e", "i"):
+    if not _NAME.fullmatch(text) or _PRODUCT.match(text) or text == "i":
         return ""
     return join_tokens(tokens)
 

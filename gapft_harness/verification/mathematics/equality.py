@@ -111,6 +111,9 @@ def _are_equal_named(gold: Value, answer: Value) -> bool:
             return are_equal(gold.value, answer.value)
         if gold.difference is None or answer.difference is None:
             return False
+        functions = {name.partition("(")[0] for name in (gold.name, answer.name)}
+        if len(functions) == 1:
+            return False  # P(2) and P(3)
         return are_proportional(gold.difference, answer.difference, any_sign=True)
     named, other = (gold, answer) if isinstance(gold, Named) else (answer, gold)
     assert isinstance(named, Named)
@@ -258,12 +261,17 @@ def _are_equal_collections(gold: Collection, answer: Collection) -> bool:
     if len(names) > 1 and not all(isinstance(item, Named) for item in (*expected, *remaining)):
         return False  # values of different variables have no order without their names
     joiners = {gold.joiner, answer.joiner}
-    if joiners == {"or", "and"} and not all(isinstance(v, Scalar | Tuple) for v in expected):
+    if joiners == {"or", "and"} and not all(map(_is_number_or_point, expected)):
         return False
     if not expected:
         return True
     equal = [[are_equal(item, other) for other in remaining] for item in expected]
     return -1 not in maximum_bipartite_matching(csr_array(equal, dtype=bool))
+
+
+def _is_number_or_point(value: Value) -> bool:
+    r"""Check whether "or" and "and" mean the same between such values: not in ``A \land B``."""
+    return isinstance(value, Tuple) or (isinstance(value, Scalar) and value.value.is_number)
 
 
 # Numbers, expressions and matrices
@@ -300,13 +308,15 @@ def _is_percentage(number: Any, coefficient: Any, *, has_gold_sign: bool) -> boo
     """Compare a number with a percentage: by value, or by its number above 1 (a missing sign)."""
     if are_equal_expressions(number, coefficient / 100):
         return True
-    may_omit = coefficient.is_Rational and abs(coefficient) > 1
-    may_omit = may_omit and (has_gold_sign or coefficient.is_Integer)
+    is_plain = coefficient.is_Integer or (has_gold_sign and coefficient.is_Rational)
+    may_omit = is_plain and bool(abs(coefficient) > 1)
     return may_omit and are_equal_expressions(number, coefficient)
 
 
 def _are_equal_quantities(gold: Any, answer: Any) -> bool:
     values = [convert_units(v) for v in (_choose_units(gold, answer), _choose_units(answer, gold))]
+    if sympy.expand(values[0] - values[1]) == 0:
+        return True
     (first, unit), (second, other) = map(split_units, values)
     return bool(unit == other) and are_equal_expressions(first, second)
 

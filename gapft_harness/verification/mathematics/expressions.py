@@ -7,6 +7,7 @@ units and counted things are symbols in brackets. A text that is not understood 
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -164,7 +165,9 @@ class ExpressionParser(ABC):
             elif self.look().text in ("+", "-", r"\pm", r"\mp"):
                 terms.append(self.read_term())
             elif self.look().kind == "number" and _has_units(terms[-1]):
-                terms.append(self.read_term())
+                is_negative = terms[-1].could_extract_minus_sign()
+                part = self.read_term()
+                terms.append(-part if is_negative else part)  # -2° 30'
                 if self.tokens[self.position - 1].kind == "number":
                     raise Unreadable("a number after a quantity")
             else:
@@ -173,7 +176,8 @@ class ExpressionParser(ABC):
             *others, last = terms
             powers = last.as_powers_dict().items()
             unit = sympy.Mul(*[base**power for base, power in powers if is_unit(base)])
-            if unit not in (1, make_unit("%")) and not any(map(_has_units, others)):
+            are_numbers = all(term.is_number for term in others)
+            if unit not in (1, make_unit("%")) and are_numbers:
                 terms = [*[multiply(term, unit) for term in others], last]
         return reduce(add, terms)
 
@@ -183,7 +187,9 @@ class ExpressionParser(ABC):
         value = multiply(sign, self.read_factor()) if sign is not S.One else self.read_factor()
         while True:
             token = self.look()
-            if self.take_if("*", r"\cdot", r"\times"):
+            if operator := self.take_if("*", r"\cdot", r"\times"):
+                if operator == r"\times" and any(token.text == r"\vec" for token in self.tokens):
+                    raise Unreadable("a product of vectors")
                 value = self.read_product(value)
             elif self.take_if("/", r"\div"):
                 value = divide(value, self.read_signed_factor())
@@ -238,8 +244,8 @@ class ExpressionParser(ABC):
     def starts_factor(self, token: Token) -> bool:
         """Check whether a token is a factor of the product before it."""
         before = self.tokens[self.position - 1]
-        if token.kind == "number":
-            return before.text == "!"
+        if token.kind == "number":  # 2^n 3^n
+            return before.text == "!" or (before.kind != "number" and self.look(1).text == "^")
         if token.kind in ("letter", "word", "group"):
             return token.text != r"\{"
         if token.kind == "command":
@@ -374,12 +380,15 @@ class ExpressionParser(ABC):
             text = join_tokens(index.inside or (index,))
             if not text:
                 raise Unreadable("an empty index")
-            return make_symbol(f"{letter}_{text}" + "'" * primes)
+            letter = f"{letter}_{text}" + "'" * primes
+            primes = 0
         if letter in ("e", "i"):
             return E if letter == "e" else I
-        if letter in ("f", "g") and self.look().text == "(":
+        is_function = primes or letter[:1] in ("f", "g", "F") or letter == r"\Phi"
+        if is_function and self.look(primes).text == "(":
+            self.position += primes
             arguments = self.read_arguments(self.take())
-            return sympy.Function(letter, real=True)(*arguments)
+            return sympy.Function(letter + "'" * primes, real=True)(*arguments)
         return make_symbol(letter)
 
     def read_word(self, token: Token, follows_number: bool) -> Any:
@@ -460,6 +469,15 @@ class ExpressionParser(ABC):
         return find_determinant(matrix) if name == "vmatrix" else matrix
 
     # Commands
+
+    def read_fraction(self) -> Any:
+        """Read a fraction; a derivative such as ``dy/dx`` is one variable."""
+        parts = [token.inside for token in (self.look(), self.look(1))]
+        letters = ["".join(token.text for token in part) for part in parts]
+        if all(re.fullmatch("d[a-zA-Z]", text) for text in letters):
+            self.position += 2
+            return make_symbol("/".join(letters))
+        return divide(self.read_argument(), self.read_argument())
 
     def read_argument(self, *, takes_digit: bool = True) -> Any:
         """Read the argument of a command: a group, or one digit, letter or command."""
@@ -574,7 +592,7 @@ _ACCENTS = _ACCENTS_WORDS.split()
 _VARIANTS = ["epsilon", "theta", "phi", "rho", "sigma", "kappa"]
 #: Command -> what reads it and its arguments.
 _COMMANDS: dict[str, Callable[[ExpressionParser], Any]] = {
-    "frac": lambda parser: divide(parser.read_argument(), parser.read_argument()),
+    "frac": ExpressionParser.read_fraction,
     "binom": lambda parser: choose(parser.read_argument(), parser.read_argument()),
     "sqrt": ExpressionParser.read_root,
     "pi": lambda _: pi,

@@ -291,7 +291,7 @@ class _Tokenizer:
         elif match := _DOTS.match(text, start):
             whole, fixed, period = match.groups()
             value = _read_repeating(whole, fixed, period)
-        elif not self.depth and (match := self._match_groups(start)):
+        elif match := self._match_groups(start):
             value = Fraction(re.sub(r"[^0-9.]", "", match[0]))
         elif not self.depth and (match := _GERMAN.match(text, start)):
             value = Fraction(re.sub(r"[^0-9,]", "", match[0]).replace(",", "."))
@@ -318,7 +318,10 @@ class _Tokenizer:
         last = self.tokens[-1] if self.tokens else None
         if last and last.text in ("_", "^"):
             return None
-        match = _THOUSANDS.match(self.text, start) or _INDIAN.match(self.text, start)
+        match = _THOUSANDS.match(self.text, start)
+        if self.depth:  # a comma or a space may be between two values
+            return match if match and match[1] in ("{,}", ",\\!", "\\,") else None
+        match = match or _INDIAN.match(self.text, start)
         return match or (_SPACED.fullmatch(self.text, start) if last is None else None)
 
     def _is_e_notation(self, mantissa: str, exponent: re.Match[str]) -> bool:
