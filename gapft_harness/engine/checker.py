@@ -14,7 +14,6 @@ from gapft_harness.core.files import sha256
 from gapft_harness.core.identities import content_hash
 from gapft_harness.engine.differences import describe_values, take_unavailable
 from gapft_harness.engine.outputs import (
-    Facts,
     Json,
     NotKnownYet,
     Output,
@@ -136,12 +135,7 @@ def _make_again(step: Step, output: Output) -> Iterator[str]:
         values = {**step.settings, **step.operational}
         facts = call_function(step.function_name, again, step.list_paths(), values)
         yield from compare_outputs(step.name, output.path, again)
-        yield from compare_facts(step.name, output.facts, facts)
-
-
-def compare_facts(name: str, recorded: Facts, facts: Facts) -> Iterator[str]:
-    """Yield a sentence for each recorded fact that differs from one that was computed again."""
-    yield from describe_values(f"{RECORDS}, facts of {name}", recorded, facts)
+        yield from describe_values(f"{RECORDS}, facts of {step.name}", output.facts, facts)
 
 
 def compare_outputs(name: str, recorded: Path, again: Path) -> Iterator[str]:

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import GapftError
-from gapft_harness.core.files import PARTIAL
 from gapft_harness.engine.run import Run
-from gapft_harness.engine.store import MADE_FROM, Store, remove_path
+from gapft_harness.engine.store import MADE_FROM, Store, remove_complete
 
 #: The file that a folder has if it is a run directory.
 _RECIPE = "recipe.yaml"
@@ -112,11 +111,8 @@ def remove_stored(works: Sequence[StoredWork]) -> None:
         GapftError: a piece cannot be removed.
     """
     for work in works:
-        hidden_folder = work.folder.with_name(f".{work.folder.name}{PARTIAL}")
         try:
-            remove_path(hidden_folder)  # of a killed process
-            work.folder.rename(hidden_folder)
-            remove_path(hidden_folder)
+            remove_complete(work.folder)
         except OSError as error:
             raise GapftError(f"{work.folder}: cannot be removed: {error.strerror}") from error
 

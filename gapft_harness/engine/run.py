@@ -10,13 +10,13 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.files import PARTIAL, sha256, write_json
+from gapft_harness.core.files import sha256, write_json
 from gapft_harness.core.json_values import parse_object
 from gapft_harness.core.text import describe_read_error
 from gapft_harness.engine.differences import take_unavailable
 from gapft_harness.engine.outputs import Facts, Json, Output
 from gapft_harness.engine.step import Step
-from gapft_harness.engine.store import place_link, remove_path
+from gapft_harness.engine.store import place_link, remove_complete
 
 #: The file of a run with the records of its outputs.
 RECORDS: Final = "run.json"
@@ -185,12 +185,8 @@ class Run:
     def remove(self, names: Iterable[str]) -> None:
         """Remove outputs and then their records; the store keeps them."""
         removed = {*names}
-        for path in [self.path / name for name in removed]:
-            hidden = path.with_name(f".{path.name}{PARTIAL}")
-            remove_path(hidden)
-            if path.exists():
-                path.rename(hidden)  # a folder is complete or absent
-                remove_path(hidden)
+        for name in removed:
+            remove_complete(self.path / name)
         records = self.read_records()
         kept = {name: record for name, record in records.items() if name not in removed}
         self._write(self.read_facts(), kept)

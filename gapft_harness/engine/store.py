@@ -256,6 +256,15 @@ def place_link(source: Path, target: Path) -> None:
         raise not_writable_error(target, error) from error
 
 
+def remove_complete(path: Path) -> None:
+    """Remove a file or folder so that it is complete or absent, also if this is interrupted."""
+    hidden = path.with_name(f".{path.name}{PARTIAL}")
+    remove_path(hidden)  # of a killed process
+    if path.exists():
+        path.rename(hidden)
+        remove_path(hidden)
+
+
 def remove_path(path: Path) -> None:
     """Remove a file or folder if it exists."""
     if path.is_dir() and not path.is_symlink():

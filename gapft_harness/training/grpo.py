@@ -14,6 +14,7 @@ from importlib.metadata import version
 from typing import Any
 
 import torch
+from accelerate.utils.memory import clear_device_cache
 from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
@@ -35,7 +36,7 @@ from gapft_harness.training.groups import (
     plan_prompts,
 )
 from gapft_harness.training.ledger import OPTIMIZER
-from gapft_harness.training.memory import free_gpu_memory, is_larger_than_gpu
+from gapft_harness.training.memory import is_larger_than_gpu
 from gapft_harness.training.model import (
     add_lora,
     check_targets,
@@ -125,7 +126,7 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
     }
     facts = save_adapter(job.output, model, facts, files)
     del trainer, model
-    free_gpu_memory()
+    clear_device_cache(garbage_collection=True)
     return {**facts, "seconds": round(time.monotonic() - start, 3)}
 
 

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from typing import Any
 
 import torch
+from accelerate.utils.memory import clear_device_cache
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.pretrained import build_meta_model
@@ -35,7 +36,6 @@ from gapft_harness.training.memory import (
     MemoryEstimate,
     estimate_memory,
     explain_out_of_memory,
-    free_gpu_memory,
     is_larger_than_gpu,
 )
 from gapft_harness.training.model import (
@@ -113,7 +113,7 @@ def train_together(jobs: Sequence[TrainingJob]) -> Iterator[dict[str, Any]]:
                 start = time.monotonic()
     finally:
         del base
-        free_gpu_memory()
+        clear_device_cache(garbage_collection=True)  # this process may go on
 
 
 @dataclass(frozen=True, slots=True)

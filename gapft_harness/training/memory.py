@@ -7,7 +7,6 @@ What a forward pass saves for its backward pass is not estimated: it depends on
 from __future__ import annotations
 
 import contextlib
-import gc
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -108,12 +107,3 @@ def explain_out_of_memory(
             "training.micro_batch (with padding_free: training.max_tokens) or executor.workers, or "
             "set training.gradient_checkpointing: true"
         ) from error
-
-
-def free_gpu_memory() -> None:
-    """Release unused GPU memory to other processes, as this process may go on.
-
-    A model's modules refer to each other, so the garbage collector must run first.
-    """
-    gc.collect()
-    torch.cuda.empty_cache()  # no effect if CUDA is not in use

@@ -46,14 +46,12 @@ SUBJECTS = (
 )
 
 
-def load(revision: str, audit_size: int = AUDIT_SIZE) -> Splits:
+def load(revision: str) -> Splits:
     """Load the splits ``pool``, ``audit`` and ``calibration``.
 
     Args:
         revision: commit of the hub's dataset, used if ``GAPFT_DATA_DIR`` has no folder
             ``MATH``.
-        audit_size: number of problems in the audit, and in the calibration split. A larger audit
-            contains every smaller one.
 
     Returns:
         Splits of records with problem, level, subject, solution, answer.
@@ -67,11 +65,11 @@ def load(revision: str, audit_size: int = AUDIT_SIZE) -> Splits:
     def read_audit() -> Documents:
         part = _choose_audit_part()
         source = read(part)
-        chosen = set(sorted({_compute_key(document) for document in source})[:audit_size])
-        if len(chosen) < audit_size:
+        chosen = set(sorted({_compute_key(document) for document in source})[:AUDIT_SIZE])
+        if len(chosen) < AUDIT_SIZE:
             raise UserError(
                 f"{SOURCE.benchmark}: {part} has {len(chosen)} different problems; expected at "
-                f"least {audit_size} for the audit (audit_size)"
+                f"least {AUDIT_SIZE} for the audit"
             )
         reason = "not chosen by the frozen rule"
         return source.keep(_accept_once(chosen), "MATH audit", f"problems of {part}", reason)
@@ -100,7 +98,7 @@ def load(revision: str, audit_size: int = AUDIT_SIZE) -> Splits:
         source = read("test")
         excluded_keys = {_compute_key(d) for d in read("train")}
         excluded_keys |= {_compute_key(d) for d in read_audit()}
-        chosen = set(sorted({_compute_key(d) for d in source} - excluded_keys)[:audit_size])
+        chosen = set(sorted({_compute_key(d) for d in source} - excluded_keys)[:AUDIT_SIZE])
         if not chosen:
             raise UserError(
                 f"{SOURCE.benchmark}: no problems to calibrate on: all of test is in the audit"

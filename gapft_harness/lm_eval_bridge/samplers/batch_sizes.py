@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 
-import torch
+from accelerate.utils.memory import clear_device_cache
 
 from gapft_harness.core.errors import GapftError, is_out_of_memory, summarize_error
 from gapft_harness.hooks.protocols import ReportGeneration
@@ -40,7 +39,7 @@ def generate_in_batches(
                     f"({summarize_error(error)}); free memory, or use a smaller model or "
                     "dtype, a lower search.max_gen_toks or fewer executor.workers"
                 ) from error
-        release_memory()
+        clear_device_cache(garbage_collection=True)
         size //= 2
         report(
             0,
@@ -48,9 +47,3 @@ def generate_in_batches(
             f"memory ran out with batch size {2 * size}; continuing with {size} "
             "(model.args.batch_size)",
         )
-
-
-def release_memory() -> None:
-    """Collect unreferenced objects, and release cached GPU memory."""
-    gc.collect()
-    torch.cuda.empty_cache()  # no effect without CUDA

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from accelerate.utils.memory import clear_device_cache
 from lm_eval.models.huggingface import HFLM
 from transformers import GenerationConfig
 
@@ -27,7 +28,7 @@ from gapft_harness.hooks.protocols import (
     SamplerSettings,
     beyond_context,
 )
-from gapft_harness.lm_eval_bridge.samplers.batch_sizes import generate_in_batches, release_memory
+from gapft_harness.lm_eval_bridge.samplers.batch_sizes import generate_in_batches
 from gapft_harness.lm_eval_bridge.samplers.decode_loop import (
     NO_PROMPT_CACHE,
     DecodeLoop,
@@ -213,7 +214,7 @@ class HfSampler:
     def close(self) -> None:
         """Release the model's memory."""
         self._lm = self._loop = None  # type: ignore[assignment]
-        release_memory()
+        clear_device_cache(garbage_collection=True)
 
     def _render(self, request: Request) -> str:
         if not self._settings.chat_template:
