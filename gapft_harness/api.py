@@ -54,7 +54,6 @@ if TYPE_CHECKING:  # for type checkers: the names of the table below
     from gapft_harness.recipe.recipe import Recipe
     from gapft_harness.recipe.sections import RecipeSection
     from gapft_harness.report.findings.computation import Findings
-    from gapft_harness.report.part import Part
     from gapft_harness.report.reading.columns import read_columns
     from gapft_harness.report.reading.inputs import ReportInputs
     from gapft_harness.run_directory import layout
@@ -134,7 +133,6 @@ __all__ = [  # noqa: RUF022 - grouped by use, with descriptions
     "read_columns",  # reads columns of a table as lists
     "ReportInputs",  # the content of a run, as the report read it
     "ReportFindings",  # the figures that the report computed
-    "Part",  # the base class of an experiment's part of the report
     "Table",  # rows under columns, for the page, results.json and a CSV file
     "Row",  # a row of a table: values by the keys of columns
     "Column",  # one quantity of a table: key, title, format
@@ -158,7 +156,6 @@ _LAZY_NAMES = {
     "Recipe": "gapft_harness.recipe.recipe:Recipe",
     "RecipeSection": "gapft_harness.recipe.sections:RecipeSection",
     "ReportFindings": "gapft_harness.report.findings.computation:Findings",
-    "Part": "gapft_harness.report.part:Part",
     "read_columns": "gapft_harness.report.reading.columns:read_columns",
     "ReportInputs": "gapft_harness.report.reading.inputs:ReportInputs",
     "RunDirectory": "gapft_harness.run_directory.directory:RunDirectory",

@@ -52,15 +52,14 @@ def build_page(inputs: ReportInputs, findings: Findings) -> Page:
 def _build_sections(inputs: ReportInputs, findings: Findings) -> list[Section]:
     """Build the sections in order, with those of experiments where they belong."""
     sections = list(_build_own_sections(inputs, findings))
-    for loaded in inputs.parts if findings.conditions else ():
-        part = loaded.part
-        tables = list(part.tables(inputs, findings, loaded.data))
+    for loaded in inputs.experiments if findings.conditions else ():
+        experiment = loaded.experiment
+        tables = list(experiment.tables(inputs, findings, loaded.data))
         titles = [section.title for section in sections]
-        place = (
-            titles.index(part.after) + 1 if part.after and part.after in titles else len(sections)
-        )
+        is_placed = experiment.after in titles
+        place = titles.index(experiment.after) + 1 if is_placed else len(sections)
         if tables:
-            sections.insert(place, Section(part.title, tables=tables))
+            sections.insert(place, Section(experiment.title, tables=tables))
     return sections
 
 

@@ -22,7 +22,7 @@ from gapft_harness.run_directory.directory import RunDirectory, list_arms
 from gapft_harness.run_directory.facts import ReportFacts
 from gapft_harness.run_directory.recipe_changes import restrict_recipe
 from gapft_harness.stages.context import Context, require_selected
-from gapft_harness.stages.experiment.loading import list_report_parts, load_experiments
+from gapft_harness.stages.experiment.loading import load_experiments
 from gapft_harness.stages.experiment.view import View
 from gapft_harness.stages.steps import follow_arms, follow_selections
 
@@ -121,9 +121,9 @@ def read_report_inputs(shown: RunDirectory, plugins: Plugins) -> ReportInputs:
     """
     from gapft_harness.report.reading.inputs import read_inputs
 
-    parts = list_report_parts(load_experiments(shown.recipe, plugins))
+    experiments = load_experiments(shown.recipe, plugins)
     reads_answers = plugins.can_read_answers(shown.task["verifier"])
-    inputs = read_inputs(shown, parts, _describe_left_out(shown), reads_answers)
+    inputs = read_inputs(shown, experiments, _describe_left_out(shown), reads_answers)
     return replace(inputs, other_rule=judge_by_other_verifier(inputs, plugins))
 
 

@@ -23,6 +23,7 @@ class AnswerLengths(api.Experiment):
     """Compares the lengths of the answers that an arm is trained on and of those that it gives."""
 
     name, section = NAME, Settings
+    title, after = "Answer lengths", "Training budgets"
 
     def steps(self, view):
         """Yield a step for each arm: its output file in the run, its function and its inputs."""
@@ -36,38 +37,6 @@ class AnswerLengths(api.Experiment):
             )
             for arm in view.arms()
         ]
-
-    def part(self):
-        """Return the part of the report."""
-        return LengthsPart()
-
-
-def build_lengths_path(arm):
-    """Return the path of an arm's file in the run."""
-    return f"{NAME}/{arm.name}.json"
-
-
-def measure(output, examples, long):
-    """Measure the answers of a training set; this is the function of the step."""
-    tokens = [len(example.response_ids) for example in api.read_examples(examples)]
-    output.write_text(json.dumps(describe_lengths(tokens, long)))
-
-
-def describe_lengths(tokens, long):
-    """Return the number of answers, the median of their tokens, and how many are long.
-
-    Args:
-        tokens: the number of tokens of each answer.
-        long: an answer with this many tokens or more counts as long.
-    """
-    count = sum(length >= long for length in tokens)
-    return {"answers": len(tokens), "median": median(tokens), "long": count}
-
-
-class LengthsPart(api.Part):
-    """The part of the report: a table, which is also in results.json and in tables/."""
-
-    name, title, after = NAME, "Answer lengths", "Training budgets"
 
     def read(self, run, arms):
         """Read the lengths of the answers that each arm learned from, and of those that it gave."""
@@ -109,6 +78,28 @@ class LengthsPart(api.Part):
         ]
         note = "Learned: the training answers; given: on the audit. Long: the recipe's setting."
         return [api.Table(NAME, columns, rows, note)]
+
+
+def build_lengths_path(arm):
+    """Return the path of an arm's file in the run."""
+    return f"{NAME}/{arm.name}.json"
+
+
+def measure(output, examples, long):
+    """Measure the answers of a training set; this is the function of the step."""
+    tokens = [len(example.response_ids) for example in api.read_examples(examples)]
+    output.write_text(json.dumps(describe_lengths(tokens, long)))
+
+
+def describe_lengths(tokens, long):
+    """Return the number of answers, the median of their tokens, and how many are long.
+
+    Args:
+        tokens: the number of tokens of each answer.
+        long: an answer with this many tokens or more counts as long.
+    """
+    count = sum(length >= long for length in tokens)
+    return {"answers": len(tokens), "median": median(tokens), "long": count}
 
 
 @api.hookimpl

@@ -60,11 +60,6 @@ SAMPLER = (
     "close(self): pass",
 )
 EXPERIMENT = "    name = 'mine'\n"
-PART = (
-    "class Its(Part):\n    name = 'mine'\n    def read(self, *_):\n        return 1\n"
-    "    def {}:\n        BODY\n\n\n"
-)
-WITH_PART = f"class made(Experiment):\n{EXPERIMENT}    def part(self):\n        return Its()\n"
 
 COMPONENTS = {
     "verifier": Component(
@@ -188,7 +183,8 @@ COMPONENTS = {
         ),
     ),
     "experiment's tables": Component(
-        PART.format("tables(self, *_)") + WITH_PART,
+        build_class("tables(self, *_)", "read(self, *_): return 1", base="(Experiment)")
+        + EXPERIMENT,
         "experiments={mine: {}}",
         return_each(
             "['text']",

@@ -13,8 +13,8 @@ from gapft_harness.core.streams import derive_key
 from gapft_harness.presentation.content import Column, Table
 from gapft_harness.report.document import build_page
 from gapft_harness.report.findings.computation import compute_findings
-from gapft_harness.report.part import Part
-from gapft_harness.report.reading.inputs import LoadedPart, ReportInputs
+from gapft_harness.report.reading.inputs import LoadedExperiment, ReportInputs
+from gapft_harness.stages.experiment.protocol import Experiment
 from tests.kit.report_tables import build_results, find_row
 from tests.report import planted
 
@@ -186,7 +186,7 @@ def test_items_have_every_change_in_full(inputs: ReportInputs, results: dict[str
     assert first["after"] == inputs.find_arms("gapft")[0].deployed.texts[position]
 
 
-class NamesakePart(Part):
+class Namesake(Experiment):
     """An experiment whose table has the name of one of the report's."""
 
     name = "made"
@@ -197,7 +197,7 @@ class NamesakePart(Part):
 
 
 def test_experiments_table_cannot_have_the_name_of_another() -> None:
-    inputs = planted.build_inputs(sizes=SMALL, parts=(LoadedPart(NamesakePart(), 7),))
+    inputs = planted.build_inputs(sizes=SMALL, experiments=(LoadedExperiment(Namesake(), 7),))
     with pytest.raises(PluginError, match="'contrasts'"):
         build_page(inputs, compute_findings(inputs))
 

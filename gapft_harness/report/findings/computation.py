@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Any
 
 import numpy as np
@@ -247,7 +247,8 @@ def stack_scores(inputs: ReportInputs, conditions: Sequence[str]) -> Scores:
 
 def _order_conditions(inputs: ReportInputs) -> list[str]:
     """Order conditions, main ones first; a contrast subtracts a later condition from an earlier."""
-    first = ["gapft", *(name for loaded in inputs.parts for name in loaded.part.leads(loaded.data))]
+    leads = (loaded.experiment.leads(loaded.data) for loaded in inputs.experiments)
+    first = ["gapft", *chain.from_iterable(leads)]
     return list(dict.fromkeys(n for n in (*first, *inputs.conditions) if n in inputs.conditions))
 
 
@@ -318,5 +319,5 @@ def _compute_other_rule(inputs: ReportInputs, ordered: Sequence[str]) -> Finding
     audit = replace(
         inputs.audit, deployed=replace(inputs.audit.deployed, statuses=rule.statuses[SOURCE])
     )
-    judged = replace(inputs, audit=audit, arms=arms, parts=(), other_rule=None)
+    judged = replace(inputs, audit=audit, arms=arms, experiments=(), other_rule=None)
     return compute_findings(judged, ordered)

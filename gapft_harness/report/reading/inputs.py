@@ -38,10 +38,10 @@ from gapft_harness.run_directory.recorded import (
 
 
 @dataclass(frozen=True, slots=True)
-class LoadedPart:
-    """An experiment's part of the report (``report.part.Part``) with the data it read."""
+class LoadedExperiment:
+    """An experiment (``stages.experiment.protocol``) with the data that its section read."""
 
-    part: Any
+    experiment: Any
     data: Any
 
 
@@ -100,7 +100,7 @@ class ReportInputs:
     versions: Mapping[str, str] = field(default_factory=dict)
     endings: Mapping[str, Row] = field(default_factory=dict)
     episodes: EpisodeFacts | None = None
-    parts: tuple[LoadedPart, ...] = ()
+    experiments: tuple[LoadedExperiment, ...] = ()
     failures: Failures = field(default_factory=Failures)
     other_rule: OtherVerdicts | None = None
     paper: tuple[PublishedValue, ...] = ()
@@ -119,7 +119,7 @@ class ReportInputs:
 
 def read_inputs(
     run: RunDirectory,
-    parts: Sequence[Any] = (),
+    experiments: Sequence[Any] = (),
     notes: Sequence[str] = (),
     reads_answers: bool = False,
 ) -> ReportInputs:
@@ -127,7 +127,7 @@ def read_inputs(
 
     Args:
         run: the run, with the recipe of the report.
-        parts: experiments' parts (``report.part.Part``); parts without data are left out.
+        experiments: the experiments; those without data are left out.
         notes: further warnings.
         reads_answers: whether the run's verifier is known to read answers.
 
@@ -178,10 +178,10 @@ def read_inputs(
             reads_answers,
         ),
         episodes=read_episodes(run, arms),
-        parts=tuple(
-            LoadedPart(part, part_data)
-            for part in parts
-            if (part_data := part.read(run, arms)) is not None
+        experiments=tuple(
+            LoadedExperiment(experiment, data)
+            for experiment in experiments
+            if (data := experiment.read(run, arms)) is not None
         ),
         failures=read_failures(run_path, verdict_counts, [arm.name for arm in arms]),
         paper=tuple(item for split in SPLITS for item in measure_search(run_path, recipe, split)),

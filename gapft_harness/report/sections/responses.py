@@ -258,8 +258,8 @@ def _list_verdicts(inputs: ReportInputs) -> dict[str, Mapping[str, int]]:
     for name in inputs.conditions:
         codes = [trained.deployed.statuses for trained in inputs.find_arms(name)]
         counts[f"audit, {condition_name(name)}"] = count_codes(np.concatenate(codes))
-    for loaded in inputs.parts:
-        counts |= loaded.part.verdicts(inputs, loaded.data)
+    for loaded in inputs.experiments:
+        counts |= loaded.experiment.verdicts(inputs, loaded.data)
     for split in ("pool", "audit"):
         if split in inputs.verdict_counts:
             counts[f"{split}, {source} and samples"] = inputs.verdict_counts[split]

@@ -6,7 +6,7 @@ The return values of an experiment are checked; its faults are reported with its
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -24,7 +24,6 @@ from gapft_harness.stages.experiment.view import View, find_name_fault
 
 if TYPE_CHECKING:
     from gapft_harness.presentation.content import Table
-    from gapft_harness.report.part import Part
 
 
 def load_all_experiments(plugins: Plugins) -> list[Experiment]:
@@ -62,11 +61,6 @@ def load_experiments(
     ]
 
 
-def list_report_parts(experiments: Iterable[Experiment]) -> list[Part]:
-    """List the parts that experiments add to the report."""
-    return [part for experiment in experiments if (part := experiment.part()) is not None]
-
-
 def _build_experiment(entry: Registration) -> Experiment:
     with entry.wrap_errors():
         experiment = entry.value()
@@ -84,7 +78,7 @@ def _build_experiment(entry: Registration) -> Experiment:
 
 
 class CheckedExperiment:
-    """An experiment, or its part of the report, whose return values are checked."""
+    """An experiment whose return values are checked."""
 
     def __init__(self, wrapped: object, entry: Registration) -> None:
         self._wrapped = wrapped
@@ -102,19 +96,11 @@ class CheckedExperiment:
             result = method(*args, **kwargs)
             if isinstance(result, Iterator | Set):
                 result = [*result]
-        if name == "part" and result is None:
-            return None
         if (expected := _find_return_type(name)) is not None:
             entry.check_result(result, expected, method)
         for table in result if name == "tables" else ():
             _check_table(entry, table, method)
-        if name != "part":
-            return result
-        if result.name != entry.name:
-            raise entry.contract_error(
-                f"names its part {result.name!r}, not its name; expected {entry.name!r}", result
-            )
-        return CheckedExperiment(result, entry)
+        return result
 
     def steps(self, view: View) -> Iterator[Sequence[Step]]:
         """Yield its steps, each list after the one before it is made; see ``Experiment``."""
@@ -140,10 +126,6 @@ def _find_return_type(name: str) -> Any:
         from gapft_harness.presentation.content import Table
 
         return Sequence[InstanceOf[Table]]
-    if name == "part":
-        from gapft_harness.report.part import Part
-
-        return InstanceOf[Part]
     return None
 
 

@@ -1,10 +1,10 @@
-"""The interface of an experiment: settings, steps of a run, and a part of the report."""
+"""The interface of an experiment: settings, steps of a run, and a section of the report."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
@@ -13,19 +13,31 @@ from gapft_harness.engine.step import Step
 from gapft_harness.recipe.messages import build_recipe_error
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.recipe.sections import RecipeSection
-from gapft_harness.report.part import Part
 from gapft_harness.stages.experiment.view import View
 
+if TYPE_CHECKING:
+    from gapft_harness.core.records import Arm
+    from gapft_harness.presentation.content import Table
+    from gapft_harness.report.findings.computation import Findings
+    from gapft_harness.report.reading.inputs import ReportInputs
+    from gapft_harness.run_directory.directory import RunDirectory
 
-class Experiment(Part):
+
+class Experiment:
     """Base class of experiments. A method that is not overridden adds nothing to run or report.
 
     Attributes:
-        name: its key in the recipe's section ``experiments``.
+        name: its key in the recipe's section ``experiments``, with which the names of its tables
+            begin.
         section: the model of its settings, which rejects unknown keys (``api.RecipeSection``);
             None if it has no settings.
+        title: the heading of its section of the report.
+        after: the title of the section after which it is inserted; empty: at the end.
     """
 
+    name: str = ""
+    title: str = ""
+    after: str = ""
     section: type[BaseModel] | None = None
 
     @property
@@ -102,6 +114,30 @@ class Experiment(Part):
         """
         return ()
 
-    def part(self) -> Part | None:
-        """Return its part of the report: itself, or another object with these methods."""
-        return self
+    # Its section of the report: the same inputs must give the same bytes
+
+    def read(self, run: RunDirectory, arms: Sequence[Arm]) -> Any:
+        """Read what the section needs, which the other methods receive; None: there is no section.
+
+        The caller has checked the contents of the run's files.
+
+        Args:
+            run: the run, with the recipe of the report.
+            arms: the trained arms of the report.
+        """
+        return None
+
+    def leads(self, read: Any) -> Sequence[str]:
+        """Return conditions to put first in the report, after GapFT.
+
+        The first of them is the lead condition of a run without GapFT.
+        """
+        return ()
+
+    def tables(self, inputs: ReportInputs, findings: Findings, read: Any) -> Iterable[Table]:
+        """Return the tables of the section; called only where the run has trained arms."""
+        return ()
+
+    def verdicts(self, inputs: ReportInputs, read: Any) -> Mapping[str, Mapping[str, int]]:
+        """Return more rows for the table of verdicts: label -> status -> number of responses."""
+        return {}
