@@ -72,7 +72,7 @@ class ReportInputs:
         endings: rows of a table: how the responses of ``pool``, ``audit``, ``SOURCE`` (the
             deployment decodes of the audit) and every arm ended.
         episodes: facts on decodes with several attempts; None where a decode is one response.
-        parts: the run's experiments, each with the data it read.
+        experiments: the run's experiments, each with the data it read.
         failures: reasons, where no or few responses pass.
         paper: the paper's figures in the recipe with the search's values.
         run_path: the run directory, whose texts the page of every problem shows; None: no texts are
