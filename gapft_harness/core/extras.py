@@ -33,8 +33,20 @@ def missing_package_error(error: ModuleNotFoundError) -> UserError | None:
             f"{platform.system()} system: search, training and programs need Linux; "
             "gapft compare works without it"
         )
-    if package not in _EXTRAS:
-        return None
+    return _build_error(package) if package in _EXTRAS else None
+
+
+def require_package(package: str) -> None:
+    """Require a package of an extra, without importing it.
+
+    Raises:
+        UserError: it is not installed.
+    """
+    if not is_installed(package):
+        raise _build_error(package)
+
+
+def _build_error(package: str) -> UserError:
     return UserError(
         f"the package {package} is required, but is not installed: {install_command(package)} "
         f"(in a clone: pip install -c constraints.txt '.[{_EXTRAS[package]}]')"

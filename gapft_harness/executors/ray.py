@@ -7,7 +7,6 @@ the run directory and all other files of a job (task files, plugins, models) und
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import platform
@@ -19,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.extras import install_command
+from gapft_harness.core.extras import require_package
 from gapft_harness.executors.jobs import RESUME_HINT, encode_error, job_error, run_job
 from gapft_harness.executors.ray_cluster import (
     ANSWER_TIMEOUT_S,
@@ -144,10 +143,7 @@ class RayExecutor:
     """
 
     def __init__(self, settings: Mapping[str, Any], plugin_files: Sequence[str] = ()) -> None:
-        if importlib.util.find_spec("ray") is None:
-            raise UserError(
-                f"executor ray: the package ray is not installed; run {install_command('ray')}"
-            )
+        require_package("ray")
         self._address: str | None = settings.get("address")
         self._gpus: float | None = settings.get("gpus")
         self._memory = int((settings.get("memory_gb") or 0) * 1e9)

@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
-from importlib.util import find_spec
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -16,11 +15,11 @@ from pydantic import Field
 from gapft_harness.api import (
     Gold,
     Register,
-    UserError,
     Verdict,
     WorkerPool,
     hookimpl,
 )
+from gapft_harness.core.extras import require_package
 from gapft_harness.core.processes import Closing
 from gapft_harness.verification.boxes import last_box
 from gapft_harness.verification.pool import Count, Outcome, Seconds
@@ -149,11 +148,7 @@ class ReasoningGym(Closing):
         workers: Count | None = None,
         memory_bytes: Count = 4 << 30,
     ) -> None:
-        if find_spec(_PACKAGE) is None:
-            raise UserError(
-                "the verifier reasoning_gym needs the package reasoning-gym: pip install "
-                "'gapft-harness[reasoning-gym]'"
-            )
+        require_package(_PACKAGE)
         self._extract = EXTRACTION_RULES[extract]
         self._pass_at = pass_at
         self._pool = WorkerPool(

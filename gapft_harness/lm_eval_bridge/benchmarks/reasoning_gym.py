@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from gapft_harness.core.errors import GapftError, UserError, describe_error
-from gapft_harness.core.extras import install_command, is_installed
+from gapft_harness.core.extras import require_package
 from gapft_harness.core.streams import derive_key
 from gapft_harness.core.validation import describe_fault
 from gapft_harness.lm_eval_bridge.benchmarks.splits import Splits
@@ -90,11 +90,7 @@ def load(generators: Mapping[str, Any], pool: int, audit: int, seed: int = 0) ->
         UserError: missing package, wrong key or value, or a generator with too few
             different problems.
     """
-    if not is_installed(PACKAGE):
-        raise UserError(
-            f"the package reasoning-gym is missing, which generates these problems: "
-            f"{install_command(PACKAGE)}"
-        )
+    require_package(PACKAGE)
     try:
         options = _Options.model_validate(
             {"generators": generators, "pool": pool, "audit": audit, "seed": seed}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.extras import find_version
@@ -35,7 +34,7 @@ def describe_model(
         "batch_size": str(arguments["batch_size"]),
         "max_length": int(lm.max_length),
         "chat_template_sha256": hash_template(lm.tokenizer),
-        "adapter": describe_adapter(adapter, merged=True),
+        "adapter": adapter and adapter.arm.name,
         "versions": {name: find_version(name) for name in _LIBRARIES},
     }
 
@@ -63,7 +62,7 @@ def describe_engine(
         "device": current_platform.device_type,
         "max_length": int(lm.max_length),
         "chat_template_sha256": hash_template(lm.tokenizer),
-        "adapter": describe_adapter(adapter, merged=False),
+        "adapter": adapter and adapter.arm.name,
         "engine": {
             "in_process": not envs.VLLM_ENABLE_V1_MULTIPROCESSING,
             "seeds": "one for each sample",
@@ -83,14 +82,3 @@ def hash_template(tokenizer: Any) -> str | None:
     """Return the SHA-256 of a tokenizer's chat template; None without one."""
     template = tokenizer.chat_template
     return None if template is None else hashlib.sha256(str(template).encode()).hexdigest()
-
-
-def describe_adapter(adapter: Adapter | None, *, merged: bool) -> dict[str, Any] | None:
-    """Describe an adapter: its arm, the hash of its weights, and whether they are merged."""
-    if adapter is None:
-        return None
-    return {
-        "arm": adapter.arm.name,
-        "weights_sha256": weights_hash(Path(adapter.path)),
-        "merged": merged,
-    }

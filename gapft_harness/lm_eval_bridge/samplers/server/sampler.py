@@ -29,7 +29,6 @@ from gapft_harness.hooks.protocols import (
 )
 from gapft_harness.lm_eval_bridge.samplers.adapter_fit import check_adapter
 from gapft_harness.lm_eval_bridge.samplers.endings import separate_open_thought
-from gapft_harness.lm_eval_bridge.samplers.model_identity import describe_adapter
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import (
     Retokenizer,
     build_chat_turns,
@@ -232,7 +231,7 @@ class ServerSampler:
             "chat_template": self._settings.chat_template,
             "system_instruction": self._settings.system_instruction,
             "start_ids": self._retokenizer.start_ids if self._retokenizer else None,
-            "adapter": describe_adapter(self._adapter, merged=False),
+            "adapter": self._adapter and self._adapter.arm.name,
             "versions": {name: version(name) for name in ("lm_eval", "httpx")},
         }
 
