@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness import load_verifier
+from gapft_harness.core import extras
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Verdict
 from gapft_harness.lm_eval_bridge.benchmarks import reasoning_gym
@@ -220,7 +221,7 @@ def test_rejects_generators_with_same_problem(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_missing_package_names_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reasoning_gym, "is_installed", lambda package: False)
+    monkeypatch.setattr(extras, "is_installed", lambda package: False)
     write_task(tmp_path, generators={"lcm": {}}, pool=4, audit=2)
     with pytest.raises(UserError, match="reasoning-gym"):
         load_task("sums", [tmp_path])
