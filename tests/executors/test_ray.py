@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
-import importlib.util
 import os
 import signal
 import socket
@@ -15,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from gapft_harness.core import extras
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.executors.ray import RayExecutor
 from gapft_harness.hooks.manager import load_plugins
@@ -116,10 +115,7 @@ def test_declared_memory_limits_parallel_jobs(executor: RayExecutor, tmp_path: P
 
 
 def test_missing_ray_names_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    find_spec = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *rest: None if name == "ray" else find_spec(name)
-    )
+    monkeypatch.setattr(extras, "is_installed", lambda package: package != "ray")
     with pytest.raises(UserError, match=r"pip install 'gapft-harness\[ray\]'"):
         RayExecutor(SETTINGS)
 
