@@ -137,7 +137,7 @@ RULED_OUT_AFTER = re.compile(
 #: Anywhere in the clause before announcing words: doubt, denial, or another speaker.
 UNSAID = re.compile(
     rf"\b(?:{_DENIED}|if|whether|suppos\w+|assum(?:e|ing)|unless|might|may|could|maybe|perhaps"
-    r"|no (?:evidence|reason|proof|indication|basis)|disagree|(?:claim|idea|notion|view)s? that"
+    r"|no (?:evidence|reason|proof|indication|basis)|disagree|(?:claim|idea|notion)s? that"
     r"|possibly|doubt(?!less)|deny|reject\w*|wrong to|why|how|some(?:one)?|many|others|people"
     r"|they say|tempt\w+|initially|originally|at first|first thought|(?:was|were) (?:going|about)"
     r"|incorrectly|wrongly|false|would have)\b",

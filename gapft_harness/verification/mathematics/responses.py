@@ -146,7 +146,7 @@ _BETWEEN = frozenset(["in", "of", "by"])
 _BEHIND_WORDS = (
     "is are was were be been so because since which that who when where while if then but as "
     "for each every now today there this these those it he she they we you i has have had will "
-    "would can could remain remains of old"
+    "would can could remain remains of old to together altogether"
 )
 _BEHIND = frozenset(_BEHIND_WORDS.split())
 #: The same, where something else follows: not inches, a bound ("at most") or a base.
@@ -154,6 +154,7 @@ _BEHIND_IF_FOLLOWED = frozenset(["in", "at", "on", "from", "with", "a", "an"])
 #: Words that qualify a number before a comma: "12, approximately".
 _DOUBTS = frozenset(["approximately", "approx", "roughly", "maybe", "perhaps", "probably"])
 _BOUNDS = frozenset(["most", "least", "base"])
+_PREPOSITIONS = frozenset(["at", "before", "after", "between", "by", "from", "over", "per", "to"])
 _VERBS_WORDS = "is are was were be equals gives get gets have has had costs so"
 _VERBS = frozenset(_VERBS_WORDS.split())
 #: After a denial these begin another statement: "those who did not pass are 12".
@@ -345,8 +346,7 @@ def _take_phrase(words: list[str]) -> str:
     changing = [
         n
         for n in range(clause, start)
-        if words[n].lower().rstrip(".") in _CHANGING
-        and (words[n] != "by" or words[n - 1].lower() == "divided")
+        if words[n].lower().rstrip(".") in _CHANGING and not _is_preposition(words, n)
     ]
     start = changing[0] if changing else start
     end = last
@@ -360,6 +360,14 @@ def _take_phrase(words: list[str]) -> str:
         start += 1
     behind = [rf"\text{{{word}}}" if word.isalpha() else word for word in words[last + 1 : end + 1]]
     return " ".join(words[start : last + 1] + behind)
+
+
+def _is_preposition(words: list[str], number: int) -> bool:
+    """Check whether a word such as "to" only connects the words around it: "needs to pay 5"."""
+    word, following = (text.lower() for text in words[number : number + 2])
+    if word == "by":
+        return words[number - 1].lower() != "divided"
+    return word in _PREPOSITIONS and following not in _BOUNDS and not _HAS_NUMBER.search(following)
 
 
 def _is_denied(words: list[str], last: int) -> bool:
