@@ -119,7 +119,7 @@ _ASIDE = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 #: An aside that says what follows from the rest.
-_RESULT = re.compile(r",\s+which (?:means|gives|implies|leaves|makes|yields|leads)\b")
+_RESULT = re.compile(r",\s+which (?:means|gives|implies|leaves|makes|yields|leads|has)\b")
 #: Brackets at the end that explain a value.
 _EXPLANATION = re.compile(r"(?<=[\w\ue001])\s+\(([^()]*)\)(?=\W*\Z)")
 _IS_EXPLAINED = re.compile(r"[A-Za-z*/+=×]")
@@ -162,6 +162,7 @@ _EQUATING = frozenset(["is", "are", "was", "were", "equals"])
 _CHANGING = (
     REFUSED | MULTIPLIERS.keys() | {word for phrase in OPERATIONS for word in phrase.split()}
 )
+_SENTENCE_START = re.compile(r"\s*[A-Z][a-z]")
 #: A mark at the end of mathematics.
 _MARK = re.compile(r"(?<!\\)([.,;:])[\s\\]*\Z")
 #: A piece of mathematics while the words around it are read.
@@ -210,9 +211,12 @@ def _hide_mathematics(text: str) -> tuple[str, list[str]]:
         after = tokens[end].end()
         if token[0] == "$" and not _is_inline(inside, text[after : after + 1]):
             continue
-        parts.append(text[position : token.start()])
         words, mark = _split_mark(" ".join(inside.split()))
-        parts.append(f"\ue000{len(pieces)}\ue001{mark}")  # the mark is one of the sentence
+        space = " " if token[0] in ("$$", "\\[") else ""  # of a line of its own
+        if space and _SENTENCE_START.match(text, after):
+            mark = mark or "."
+        parts += [text[position : token.start()], space]
+        parts.append(f"\ue000{len(pieces)}\ue001{mark}{space}")  # the mark is the sentence's
         pieces.append(words)
         position = after
         number = end + 1
