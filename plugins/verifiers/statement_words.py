@@ -29,7 +29,7 @@ ANNOUNCED = re.compile(
     rf"(?:\b(?:answers?|choice|option|selection|conclusion|solution|response|pick|guess|verdict"
     rf"|statement that|(?:correct|best|right|only|most|strongest)(?:\s+[\w-]+){{0,3}}?\s+"
     rf"(?:one|statement|inference|assumption|explanation|principle|argument|claim))\b"
-    rf",?(?:\s+{_NO_LETTER}[\w',/-]+){{0,12}}?\s*(?:\b{_BE}|[:=]|[-–—]+(?=\s|\Z))\s*[:=]?"
+    rf"(?:,\s(?:therefore|thus|then|hence)\b,?)?(?:\s+{_NO_LETTER}[\w',/-]+){{0,12}}?\s*(?:\b{_BE}|[:=]|[-–—]+(?=\s|\Z))\s*[:=]?"
     rf"|\b(?:I|we|you|let's|let us|I'd|I'll|I'm|we'd|we'll|must|should|I've)\b,?"
     rf"(?:\s+{_NO_LETTER}{_NOT_CHOSEN}[\w']+,?){{0,3}}?\s*"
     rf"\b(?:choose|chose|chosen|select|selected|pick|picked|prefer|say|go with|going with"
@@ -57,8 +57,7 @@ ONLY_THEN = re.compile(r"\bthen\b|\bwould\b", _FLAGS)
 IF_FOLLOWS = re.compile(r"[),]*\s*(?:(?:but|only)\s+)*(?:if|unless)\b", _FLAGS)
 #: In the announcing clause: an answer that is wrong, or not the writer's own last one.
 OTHER_ANSWER = re.compile(
-    r"\b(?:wrong|incorrect|common|first|second|next|weakest|trap|tempting|alternative|other|another"
-    r"|previous|earlier|initial|your(?=\s\w+\swas\b)"
+    r"\b(?:wrong|incorrect|common|second|trap|tempting|other|another|previous|earlier|initial|your(?=\s\w+\swas\b)"
     r"|(?:student|user|friend)'?s'?)(?:\s+(?!(?:the|an?|my)\b)[\w-]+){0,2}?"
     r"\s+(?:answer|choice|option|solution|response|guess|pick|selection)\b",
     _FLAGS,
@@ -70,8 +69,9 @@ CALLED_RIGHT = re.compile(
     r"|partly|partially)\b"
     r"|un|in(?!deed)|wrong|hardly)[\w'-]+\s+){0,4}?"
     r"(?:correct|right|best|answer|strongest|(?:better|stronger)(?! than)"
-    r"|most \w+ (?:answer|option|choice)"
-    r"|one(?=\s*(?:\Z|[.!\n]|that (?:best|most|must|follows|is)\b))"
+    r"|most (?:suitable|appropriate|likely|logical|reasonable|plausible|accurate)"
+    r"\s(?:answer|option|choice)|(?<=only )one"
+    r"|one(?=\s*(?:\Z|[.!\n])|\s(?:that|which)\s(?!contradicts|we\b|I\b|can be (?:eliminated|ruled)))"
     r"|(?P<quality>supported|implied|accurate|(?:true|valid|necessary|conclusion|assumption|flaw)"
     r"(?=\s*(?:\Z|[.!\n]))))\b"
     r"(?!\s*,?\s*(?:but|however|only if|if|except|yet|though|although|at first|initially"
@@ -137,7 +137,6 @@ RULED_OUT_AFTER = re.compile(
 #: Anywhere in the clause before announcing words: doubt, denial, or another speaker.
 UNSAID = re.compile(
     rf"\b(?:{_DENIED}|if|whether|suppos\w+|assum(?:e|ing)|unless|might|may|could|maybe|perhaps"
-    r"|no (?:evidence|reason|proof|indication|basis)|disagree|(?:claim|idea|notion)s? that"
     r"|possibly|doubt(?!less)|deny|reject\w*|wrong to|why|how|some(?:one)?|many|others|people"
     r"|they say|tempt\w+|initially|originally|at first|first thought|(?:was|were) (?:going|about)"
     r"|incorrectly|wrongly|false|would have)\b",
@@ -146,16 +145,36 @@ UNSAID = re.compile(
 #: The same, within the announcing words.
 UNSETTLED = re.compile(
     r"\b(?:if|whether|unless|depends|initially|originally|at first|(?:was|were) (?:going|about)"
-    r"|eliminat(?:e|ed|ing)|rul(?:e|ed|ing) out|reject\w*|exclud\w*|discard\w*)\b",
+    r"|(?:I|we) (?:can|could|would|should|will) (?:eliminate|rule out|reject|exclude|discard)"
+    r"|(?:can|could|should|to) be (?:eliminated|ruled out|rejected|excluded|discarded))\b",
     _FLAGS,
 )
-#: Anywhere in the sentence, but before words such as "but": a first impression.
-AT_FIRST = re.compile(r"\b(?:at first|initially|originally|on the surface)\b", _FLAGS)
-TURN = re.compile(r"[.!?;\n]|\b(?:but|however|yet|until|then)\b", _FLAGS)
+#: At the beginning of the sentence: a first impression.
+AT_FIRST = re.compile(
+    r"(?:\A|[.!?\n])\s*(?:at first(?: glance| sight)?|initially|originally|on the surface),"
+    r"[^,.;:!?\n]*\Z",
+    _FLAGS,
+)
+#: Directly before a letter that is called right: somebody's claim, or nobody's.
+DOUBTED = re.compile(
+    r"\b(?:no (?:evidence|reason|proof|indication|basis)|disagree|claim|idea|notion)s? that"
+    r"(?:\s(?:option|choice|answer))?\s?\Z",
+    _FLAGS,
+)
+#: Before joined letters of which one will be chosen.
+CANDIDATES = re.compile(
+    r"\b(?:left with|both|between|down to)(?:\s(?:options|choices))?\s?\Z", _FLAGS
+)
+#: After a label: its option is dismissed in the next sentence.
+DISMISSED = re.compile(
+    r"[).:]\s*(?:this|it|that)(?: option| choice)? is (?:irrelevant|out of scope|unsupported"
+    r"|not (?:right|correct|supported|mentioned|stated|implied|relevant)\b(?! explicitly| directly))",
+    _FLAGS,
+)
 #: Before a letter that names something in the passage.
 THING_BEFORE = re.compile(
     r"\b(?:plan|company|firm|vitamin|team|group|person|type|school|city|country|town|product|drug"
-    r"|brand|store|hypothesis|theory|candidate|student|patient|region|hepatitis)\s?\Z",
+    r"|brand|store|hypothesis|theory|candidate|student|patient|region|hepatitis) ?\Z",
     _FLAGS,
 )
 SURE = re.compile(r"\b(?:no|without(?: any)?|not) (?:doubt|only|question)\b", _FLAGS)
@@ -169,7 +188,8 @@ CLAUSE_END = re.compile(r"[,;.!?:\n()]|\b(?:but|so|therefore|thus|hence|because|
 RECONSIDERED = re.compile(
     r"\b(?:wait|hold on|hang on|on second thoughts?|scratch that|strike that|oops|my mistake"
     r"|my apologies|I apologi[sz]e|I (?:made|was making) (?:a|an) (?:mistake|error)|I was wrong"
-    r"|correct(?:ion|ed)|let me (?:re-?\w+|correct|fix|think again|double[- ]check|start over)"
+    r"|correction|corrected answer"
+    r"|let me (?:re-?\w+|correct|fix|think again|double[- ]check|start over)"
     r"|I take (?:it|that) back|I misread"
     r"|(?:up)?on (?:further |closer |second )?(?:reflection|inspection|review))\b",
     _FLAGS,
@@ -180,7 +200,6 @@ REWORDED = re.compile(r"\b(?:actually|no|nope|rather|I mean|I meant|sorry|make t
 WITHDRAWN = re.compile(
     r"\W{0,5}(?:(?:wait|no|oops|hmm|actually|sorry)\W{1,5}){0,3}(?:(?:scratch|strike) that"
     r"|I take (?:it|that) back|I was wrong|(?:that|this|it)(?: answer)?(?:'s| is| was)"
-    r" (?:wrong|incorrect|a mistake|irrelevant|unsupported|out of scope"
-    r"|not (?:right|correct|supported|mentioned|stated|implied|relevant)))\b",
+    r" (?:wrong|incorrect|not right|not correct|a mistake))\b",
     _FLAGS,
 )

@@ -48,13 +48,13 @@ _STARTS = re.compile(
     r"|(?:\A|\n) ?[-*•–])\s*\Z"
 )
 _SENTENCE = re.compile(r"[.!?\n]")
-_HEADING = re.compile(r"[:?]\n")
+_HEADING = re.compile(r":\n|\bwhy\b[^.!?\n]{0,60}\?\n", re.IGNORECASE)
 # Numbers of characters read before a letter, directly before it, and after it.
 _HEAD, _NEAR, _TAIL = 200, 70, 100
 # Text after a lower-case letter that is not a word: "a man" is an article, "(b)" a label.
 _NO_WORD = re.compile(r"\Z|[^ ]|\s[-–—]|\s(?:is|because|since|as|which)\b")
 
-_Level = Literal["stated", "label", "listed", "named"]
+_Level = Literal["stated", "label", "listed", "called", "named"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +76,10 @@ class _Mention:
 
     Attributes:
         level: ``stated``; ``label`` at the start of a sentence, a statement unless it is part of a
-            row; ``listed``, only part of a row; or ``named``, a statement if there is no other.
+            row; ``listed``, only part of a row; ``called`` true or ``named``, a statement if there
+            is no other.
         is_alone: nothing else is on its line.
-        has_alternatives: several letters: a later statement of one counts.
+        has_alternatives: several letters of which one is right: a later statement of one counts.
         is_sign: "A:" at the very start, which may mean "Answer:"; the next statement counts.
     """
 
@@ -111,10 +112,11 @@ def find_first_statement(response: str, last: str, texts: Sequence[str] = ()) ->
         stated = stated[1:]
     if stated:
         return _find_current_statement(plain_text.text, stated)
-    named_letters = sorted({m.letters for m in mentions if m.level == "named"})
-    if len(named_letters) == 1:
-        return Statement(named_letters[0])
-    if rows or named_letters:
+    for level in ("called", "named"):
+        letters = {mention.letters for mention in mentions if mention.level == level}
+        if len(letters) == 1:
+            return Statement(letters.pop())
+    if rows or any(mention.level in ("called", "named") for mention in mentions):
         mentioned = sorted({letter for m in mentions for letter in m.letters})
         return Statement("", f"spoke of {' and '.join(mentioned)}, stated none")
     return Statement("", "no option stated")
@@ -127,7 +129,7 @@ def _find_current_statement(text: str, stated: Sequence[_Mention]) -> Statement:
     for later in stated[1:]:
         marker = bisect_left(reconsidered, current.end)
         if (
-            (current.has_alternatives and len(later.letters) == 1)
+            (_is_open(current) and len(later.letters) == 1)
             or (marker < len(reconsidered) and reconsidered[marker] < later.start)
             or words.WITHDRAWN.match(text, current.end)
             or words.REWORDED.search(
@@ -138,6 +140,11 @@ def _find_current_statement(text: str, stated: Sequence[_Mention]) -> Statement:
     if words.WITHDRAWN.match(text, current.end):
         return Statement("", f"took back {' and '.join(current.letters)}")
     return Statement(current.letters)
+
+
+def _is_open(mention: _Mention) -> bool:
+    """Return whether several letters are only candidates, or begin a sentence about them."""
+    return mention.has_alternatives or (mention.level == "label" and len(mention.letters) > 1)
 
 
 def _find_sentence_start(text: str, position: int, lower_bound: int) -> int:
@@ -184,7 +191,9 @@ def _iterate_mentions(
         alternatives = False
         if match[0].isupper() and (joined := _JOINED.match(text, after)):
             letters = "".join(sorted({letters, *re.findall(r"\b[A-Z]\b", joined[0])}))
-            alternatives = True
+            is_joined_by_or = bool(re.search(r"\bor\b|/", joined[0]))
+            head = text[max(0, open_position - _NEAR) : open_position]
+            alternatives = is_joined_by_or or bool(words.CANDIDATES.search(head))
             after = joined.end()
         position = max(match.end(), after)
         number = ord(text[start].upper()) - ord("A")
@@ -279,7 +288,7 @@ class _Context:
                 return "label"
             return "named" if self._emphasised else self._classify_subject()
         if called_right:
-            level: _Level = "named" if called_right["quality"] else "stated"
+            level: _Level = "called" if called_right["quality"] else "stated"
             return level if self._is_asserted(head) else None
         ends = bool(_ENDS.match(tail))
         if not self._is_lower or self._labelled or self._noun:
@@ -287,7 +296,7 @@ class _Context:
             if announced:
                 if not self._is_asserted(head[: announced.start()], announced[0]):
                     return None
-                begins_line = self._before_noun.endswith("\n")
+                begins_line = head.endswith("\n") or self._before_noun.endswith("\n")
                 return "label" if begins_line and self._labelled else "stated"
             concluded = words.CONCLUDED.search(near) if ends or self._labelled else None
             if concluded:
@@ -307,7 +316,7 @@ class _Context:
     def _classify_start(self) -> _Level | None:
         """Classify a letter that begins a sentence or line, with or without "Option" before it."""
         tail = self._tail
-        if words.DISCUSSED.match(tail) and not self._text_follows:
+        if (words.DISCUSSED.match(tail) or words.DISMISSED.match(tail)) and not self._text_follows:
             return "listed"
         if self._is_lower and not (self._enclosed or tail[:1] in ".)" or self._noun):
             return None
@@ -333,7 +342,7 @@ class _Context:
             return False
         if words.UNSAID.search(clause) and not words.SURE.search(clause):
             return False
-        if words.AT_FIRST.search(words.TURN.split(preceding)[-1]):
+        if words.AT_FIRST.search(preceding) or words.DOUBTED.search(preceding):
             return False
         if words.DENIED_VERB.search(self._near) or words.UNSETTLED.search(announcement):
             return False
