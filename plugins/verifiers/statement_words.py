@@ -71,7 +71,8 @@ CALLED_RIGHT = re.compile(
     r"(?:correct|right|best|answer|strongest|(?:better|stronger)(?! than)"
     r"|most (?:suitable|appropriate|likely|logical|reasonable|plausible|accurate)"
     r"\s(?:answer|option|choice)|(?<=only )one"
-    r"|one(?=\s*(?:\Z|[.!\n])|\s(?:that|which)\s(?!contradicts|we\b|I\b|can be (?:eliminated|ruled)))"
+    r"|one(?=\s*(?:\Z|[.!\n])"
+    r"|\s(?:that|which)\s(?!contradicts|we\b|I\b|can be (?:eliminated|ruled)))"
     r"|(?P<quality>supported|implied|accurate|(?:true|valid|necessary|conclusion|assumption|flaw)"
     r"(?=\s*(?:\Z|[.!\n]))))\b"
     r"(?!\s*,?\s*(?:but|however|only if|if|except|yet|though|although|at first|initially"
@@ -167,8 +168,9 @@ CANDIDATES = re.compile(
 )
 #: After a label: its option is dismissed in the next sentence.
 DISMISSED = re.compile(
-    r"[).:]\s*(?:this|it|that)(?: option| choice)? is (?:irrelevant|out of scope|unsupported"
-    r"|not (?:right|correct|supported|mentioned|stated|implied|relevant)\b(?! explicitly| directly))",
+    r"[).:]\s*(?:this|it|that)(?: option| choice)? is (?:irrelevant|unsupported"
+    r"|not (?:right|correct|supported|mentioned|stated|implied|relevant)\b"
+    r"(?! explicitly| directly)|out of scope)",
     _FLAGS,
 )
 #: Before a letter that names something in the passage.

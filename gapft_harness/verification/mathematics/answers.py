@@ -172,7 +172,8 @@ def _strip_frame(tokens: tuple[Token, ...]) -> tuple[Token, ...]:
     for position in range(1, len(tokens) - 1):
         opens = tokens[position].text == "(" and tokens[-1].text == ")"
         if opens and tokens[position + 1].text.lower().rstrip(".") in _REASONS:
-            is_size = tokens[position + 2].kind == "number"  # (by 7)
+            reason, following = tokens[position + 1 : position + 3]
+            is_size = reason.text.lower() == "by" and following.kind == "number"  # (by 7)
             return tokens if is_size else tokens[:position]
     return tokens
 
@@ -214,14 +215,16 @@ def _read_alternatives(tokens: Sequence[Token]) -> Value | None:
     if not separators or not all(parts):
         return None
     items = [_read_list(part) for part in parts]
-    if any(isinstance(item, Collection) and _count_names(item) > 1 for item in items):
+    names = {_list_names(item) for item in items}
+    if len(names) == 1 and len(names.pop()) > 1:
         return Collection(tuple(items), "list", "or")
     has_bounds = any(isinstance(i, Named) and isinstance(i.value, Domain) for i in items)
     return join_values(items, "or") if has_bounds and {*separators} <= {"or", r"\lor"} else None
 
 
-def _count_names(value: Collection) -> int:
-    return len({item.name for item in value.items if isinstance(item, Named)})
+def _list_names(value: Value) -> frozenset[str]:
+    items = value.items if isinstance(value, Collection) else ()
+    return frozenset(item.name for item in items if isinstance(item, Named))
 
 
 def join_values(items: Sequence[Value], joiner: str) -> Value:
@@ -374,7 +377,7 @@ _NAME = re.compile(
     rf"|\( {_LETTER}(?: , {_LETTER})+ \)|\( {_FUNCTION}(?: \\circ {_FUNCTION})+ \){_ARGUMENTS}"
 )
 #: A letter times a sum with the same letter: ``N(N+1)``, but not ``f(f(2))``.
-_PRODUCT = re.compile(rf"({_FUNCTION}) \( (?:.* )?\1 (?!\()")
+_PRODUCT = re.compile(rf"({_FUNCTION}) \( (?=[^()]*[-+])(?:.* )?\1 (?!\()")
 
 
 def find_name(tokens: Sequence[Token]) -> str:

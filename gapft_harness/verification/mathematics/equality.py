@@ -24,6 +24,7 @@ from gapft_harness.verification.mathematics.values import (
     Scalar,
     SetExpression,
     Tuple,
+    Unreadable,
     Value,
     Words,
     convert_units,
@@ -261,17 +262,21 @@ def _are_equal_collections(gold: Collection, answer: Collection) -> bool:
     if len(names) > 1 and not all(isinstance(item, Named) for item in (*expected, *remaining)):
         return False  # values of different variables have no order without their names
     joiners = {gold.joiner, answer.joiner}
-    if joiners == {"or", "and"} and not all(map(_is_number_or_point, expected)):
+    if joiners == {"or", "and"} and not all(map(_may_join_either, expected)):
         return False
+    if joiners == {"or", ","} and len(names) > 1:
+        return False  # x = 1 or y = 2
     if not expected:
         return True
     equal = [[are_equal(item, other) for other in remaining] for item in expected]
     return -1 not in maximum_bipartite_matching(csr_array(equal, dtype=bool))
 
 
-def _is_number_or_point(value: Value) -> bool:
+def _may_join_either(value: Value) -> bool:
     r"""Check whether "or" and "and" mean the same between such values: not in ``A \land B``."""
-    return isinstance(value, Tuple) or (isinstance(value, Scalar) and value.value.is_number)
+    return isinstance(value, Tuple) or (
+        isinstance(value, Scalar) and (not value.value.is_Symbol or is_unit(value.value))
+    )
 
 
 # Numbers, expressions and matrices
@@ -315,9 +320,10 @@ def _is_percentage(number: Any, coefficient: Any, *, has_gold_sign: bool) -> boo
 
 def _are_equal_quantities(gold: Any, answer: Any) -> bool:
     values = [convert_units(v) for v in (_choose_units(gold, answer), _choose_units(answer, gold))]
-    if sympy.expand(values[0] - values[1]) == 0:
-        return True
-    (first, unit), (second, other) = map(split_units, values)
+    try:
+        (first, unit), (second, other) = map(split_units, values)
+    except Unreadable:  # 90° + A/2
+        return bool(sympy.expand(values[0] - values[1]) == 0)
     return bool(unit == other) and are_equal_expressions(first, second)
 
 

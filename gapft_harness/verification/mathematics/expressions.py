@@ -176,8 +176,12 @@ class ExpressionParser(ABC):
             *others, last = terms
             powers = last.as_powers_dict().items()
             unit = sympy.Mul(*[base**power for base, power in powers if is_unit(base)])
-            are_numbers = all(term.is_number for term in others)
-            if unit not in (1, make_unit("%")) and are_numbers:
+            is_angle = unit == make_unit("deg") and not all(term.is_number for term in others)
+            if (
+                unit not in (1, make_unit("%"))
+                and not is_angle
+                and not any(map(_has_units, others))
+            ):
                 terms = [*[multiply(term, unit) for term in others], last]
         return reduce(add, terms)
 
@@ -187,9 +191,10 @@ class ExpressionParser(ABC):
         value = multiply(sign, self.read_factor()) if sign is not S.One else self.read_factor()
         while True:
             token = self.look()
-            if operator := self.take_if("*", r"\cdot", r"\times"):
-                if operator == r"\times" and any(token.text == r"\vec" for token in self.tokens):
-                    raise Unreadable("a product of vectors")
+            if self.look().text == r"\times" and self.look(1).text == r"\vec" and _is_vector(value):
+                self.take()
+                value = sympy.Function("cross", real=True)(value, self.read_factor())
+            elif self.take_if("*", r"\cdot", r"\times"):
                 value = self.read_product(value)
             elif self.take_if("/", r"\div"):
                 value = divide(value, self.read_signed_factor())
@@ -384,8 +389,10 @@ class ExpressionParser(ABC):
             primes = 0
         if letter in ("e", "i"):
             return E if letter == "e" else I
-        is_function = primes or letter[:1] in ("f", "g", "F") or letter == r"\Phi"
-        if is_function and self.look(primes).text == "(":
+        argument = self.look(primes)
+        is_function = primes or letter[:1] in ("f", "g") or letter == r"\Phi"
+        is_function = is_function or (letter == "F" and len(argument.inside) == 1)  # F(b) - F(a)
+        if is_function and argument.text == "(":
             self.position += primes
             arguments = self.read_arguments(self.take())
             return sympy.Function(letter + "'" * primes, real=True)(*arguments)
@@ -631,6 +638,10 @@ def _require_expression(value: Any) -> Any:
     if not is_expression(value):
         raise Unreadable("a value that is not an expression")
     return value
+
+
+def _is_vector(value: Any) -> bool:
+    return is_expression(value) and any(s.name.startswith("vec(") for s in value.free_symbols)
 
 
 def _has_units(value: Any) -> bool:

@@ -16,7 +16,6 @@ from gapft_harness.verification.mathematics.vocabulary import (
     OPERATIONS,
     REFUSED,
     find_unit,
-    is_number_word,
 )
 
 #: Between boxes that belong together: "or", "and" or a comma, and the name of the next value.
@@ -91,10 +90,10 @@ _DELIMITER = re.compile(r"\$\$|(?<!\\)\$|\\[()\[\]]|\n")
 _CLOSING = {"$": "$", "$$": "$$", "\\(": "\\)", "\\[": "\\]"}
 _ENGLISH = re.compile(r"(?<![\\a-zA-Z{])[A-Za-z]{3,}")
 _RUN = re.compile(r"\*+|_+")
-#: GSM8K's mark is a label; a statement that the answer is correct is none.
+#: GSM8K's mark is a label, but not a numbered heading.
 _LABEL = re.compile(
-    r"\b(?:answer|final (?:result|solution))\b(?:\s*(?:is|equals|=|:))++\s*+"
-    r"(?!(?:correct|right|reasonable|valid|verified|consistent)\b)|####\s+(?=[-$\d\ue000])",
+    r"\b(?:answer|final (?:result|solution))\b(?:\s*(?:is|equals|=|:))++\s*"
+    r"|####\s+(?=[-$\d\ue000])(?!\d+[.)]\s+[A-Za-z])",
     re.IGNORECASE,
 )
 #: Before a label, in its clause: an answer that the writer does not give.
@@ -103,11 +102,13 @@ _NOT_GIVEN = re.compile(
     r"\b|n't\b",
     re.IGNORECASE,
 )
+#: After "the answer is": a check.
+_CHECKED = re.compile(r"(?:correct|right|reasonable|valid|verified|consistent)\b")
 _CLAUSE_END = re.compile(r"[,;:.!?]|\b(?:so|but|then|therefore|thus|hence)\b", re.IGNORECASE)
 _CORRECTION = re.compile(
-    r"\W*(?:actually|wait|no|hmm|sorry|correction|hold on|oops|on second thoughts?"
-    r"|I apologi[sz]e|my mistake)\b"
-    r"|.*\b(?:that|this)(?:'s| is| was) (?:wrong|incorrect|not right|a mistake)\b",
+    r"\W*(?:(?:actually|wait|hmm|sorry|correction|hold on|oops|on second thoughts?"
+    r"|I apologi[sz]e|my mistake)\b|no[,.:!]|no\s[-–—])"
+    r"|.*\b(?:that|this)(?:'s| is| was) (?:wrong|incorrect|not right(?! away)|a mistake)\b",
     re.IGNORECASE,
 )
 _MARGIN = re.compile(r"\s*(?:(?:[-*+•>]|\d+\.)\s+|#+\s*)*")
@@ -122,13 +123,21 @@ _ASIDE = re.compile(
 _RESULT = re.compile(r",\s+which (?:means|gives|implies|leaves|makes|yields|leads|has)\b")
 #: Brackets at the end that explain a value.
 _EXPLANATION = re.compile(r"(?<=[\w\ue001])\s+\(([^()]*)\)(?=\W*\Z)")
-_IS_EXPLAINED = re.compile(r"[A-Za-z*/+=×]")
-#: After a labelled number: a calculation or a remark.
-_REMARK = re.compile(r":\s.*|,\s+(?:but|though|although|so)\b.*")
+_IS_EXPLAINED = re.compile(r"[A-Za-z]{3}|[*=×%]")
+#: Words in them that qualify the value.
+_QUALIFYING = frozenset(["base", "binary", "rounded", "estimate", "estimated", "mod"])
+#: After a labelled number: its calculation.
+_CALCULATION = re.compile(r":\s(?=.*=).*")
 _DENIED = re.compile(
     r"\b(?:not|cannot|never|wrong|incorrect|impossible|no way)\b|n't\b", re.IGNORECASE
 )
-_NOT_THOUGHT = re.compile(r"(?:not|n't) (?:think|believe|mean|say|claim|sure)\b", re.IGNORECASE)
+#: Denials of a whole statement, whatever it says.
+_NOT_THOUGHT = re.compile(
+    r"(?:not|n't) (?:true|think|believe|mean|say|claim|sure)\b"
+    r"|\b(?:impossible|wrong|false|incorrect) (?:that|to say)\b"
+    r"|\bthe (?:wrong|incorrect) \w+(?<!s)\s(?:is|was)\b",
+    re.IGNORECASE,
+)
 #: Commands of operations and relations, which may be outside dollar signs.
 _COMMANDS = (
     r"\\(?:leq?|leqslant|geq?|geqslant|lt|gt|neq?|approx|simeq|sim|cong|equiv|in|notin|cdot|times"
@@ -140,17 +149,23 @@ _JOINED_END = re.compile(rf"(?:[=<>≤≥≠≈≡]|{_COMMANDS})\Z")
 _NUMBERS = re.compile(r"[-+$\d.,\ue000\ue001(){}]+")
 #: Words that belong to the number behind them.
 _BEFORE = frozenset(["or", "and", "to", "plus", "minus", "times", "over"])
+#: Words with which a sentence behind a label begins.
+_SUBJECTS_WORDS = (
+    "the she he they it there this that we you so therefore thus hence simply then indeed equal "
+    "his her their"
+)
+_SUBJECTS = frozenset(_SUBJECTS_WORDS.split())
 #: Words that join two numbers: "1 in 12".
 _BETWEEN = frozenset(["in", "of", "by"])
 #: Words that end what is said about the number before them.
 _BEHIND_WORDS = (
     "is are was were be been so because since which that who when where while if then but as "
     "for each every now today there this these those it he she they we you i has have had will "
-    "would can could remain remains of old to together altogether"
+    "would can could remain remains of old together altogether"
 )
 _BEHIND = frozenset(_BEHIND_WORDS.split())
 #: The same, where something else follows: not inches, a bound ("at most") or a base.
-_BEHIND_IF_FOLLOWED = frozenset(["in", "at", "on", "from", "with", "a", "an"])
+_BEHIND_IF_FOLLOWED = frozenset(["in", "at", "on", "from", "with", "to", "a", "an"])
 #: Words that qualify a number before a comma: "12, approximately".
 _DOUBTS = frozenset(["approximately", "approx", "roughly", "maybe", "perhaps", "probably"])
 _BOUNDS = frozenset(["most", "least", "base"])
@@ -163,6 +178,8 @@ _CHANGING = (
     REFUSED | MULTIPLIERS.keys() | {word for phrase in OPERATIONS for word in phrase.split()}
 )
 _SENTENCE_START = re.compile(r"\s*[A-Z][a-z]")
+#: Words behind a value, or in brackets, that say that it is another one, or only for some.
+_LIMITING = (_CHANGING | _DOUBTS | _QUALIFYING) - {"every", "each"}
 #: A mark at the end of mathematics.
 _MARK = re.compile(r"(?<!\\)([.,;:])[\s\\]*\Z")
 #: A piece of mathematics while the words around it are read.
@@ -275,6 +292,8 @@ def _find_labelled(lines: list[str]) -> str | None:
 
 def _is_given(label: re.Match[str]) -> bool:
     """Check whether a label announces the writer's own answer."""
+    if label[0].rstrip().lower().endswith("is") and _CHECKED.match(label.string, label.end()):
+        return False
     before = label.string[max(0, label.start() - 200) : label.start()]
     return not _NOT_GIVEN.search(_CLAUSE_END.split(before)[-1])
 
@@ -286,21 +305,22 @@ def _shorten_labelled(answer: str) -> str:
         return rf"\text{{{' '.join(words)}}}"
     if not words or not _HAS_NUMBER.search(answer):
         return answer
-    first = words[0].lower()
-    if first.isalpha() and len(first) > 1 and not is_number_word(first) and first not in REFUSED:
+    is_named = words[0].istitle() and len(words) > 2 and words[1].isalpha() and words[1].islower()
+    if words[0].lower() in _SUBJECTS or is_named:
         return _find_last([answer])  # Answer: She has 12 apples left
-    words = _REMARK.sub("", _remove_explanation(answer)).split()
-    ends = [n for n in range(1, len(words)) if _ends_value(words[n : n + 2])]
-    is_number = _NUMBERS.fullmatch(words[0])
-    return " ".join(words[: ends[0]] if ends and is_number else words)
+    words = _CALCULATION.sub("", _remove_explanation(answer)).split()
+    end = next((n for n in range(1, len(words)) if _ends_value(words[n : n + 2])), len(words))
+    rest = {word.lower().rstrip(".,;:!?") for word in words[end:]}
+    is_kept = any(map(_HAS_NUMBER.search, rest)) or rest & _LIMITING
+    return " ".join(words if is_kept or not _NUMBERS.fullmatch(words[0]) else words[:end])
 
 
 def _remove_explanation(text: str) -> str:
     """Remove brackets behind a value, unless they change it: "12 (approximately)"."""
     match = _EXPLANATION.search(text)
-    if match is None or not _IS_EXPLAINED.search(match[1]):
+    if match is None or not _IS_EXPLAINED.search(match[1]) or "," in match[1]:
         return text
-    if (_CHANGING | _DOUBTS) & set(match[1].lower().split()):
+    if _LIMITING & set(match[1].lower().split()):
         return text
     before = text[: match.start()]
     is_factor = before.split()[-1].startswith("\\")
@@ -389,8 +409,10 @@ def _is_denied(words: list[str], last: int) -> bool:
 def _ends_value(following: list[str]) -> bool:
     """Check whether the next words say something about a value, instead of naming its unit."""
     word, *others = (word.lower().rstrip(".,;:!?") for word in following)
-    is_preposition = word in _BEHIND_IF_FOLLOWED and bool(others) and others[0] not in _BOUNDS
-    return word in _BEHIND or is_preposition
+    if word in _BEHIND_IF_FOLLOWED:
+        is_word = bool(others) and bool(re.match(r"[a-z][\w']", others[0]))
+        return is_word and others[0] not in _BOUNDS
+    return word in _BEHIND and following[0].rstrip(".") != "i"
 
 
 def _belongs_before(words: list[str], start: int) -> bool:
@@ -414,7 +436,7 @@ def _belongs_before(words: list[str], start: int) -> bool:
     if word.lower() == "the" and start > 2 and earlier in _BETWEEN:  # 2 of the 12
         return _is_number(words[start - 3])
     is_variable = len(word) == 1 and word.isalpha() and word not in "aI"
-    is_dash = word == "-" and len(earlier) > 1 and earlier.isalpha()
+    is_dash = word == "-" and earlier.isalpha() and earlier[1:].islower()
     return (
         has_number
         or (bool(_OPERATOR.fullmatch(word)) and not is_dash)
@@ -422,8 +444,16 @@ def _belongs_before(words: list[str], start: int) -> bool:
         or word.lower() in _BEFORE
         or (word.lower() in _BETWEEN and _is_number(earlier))
         or (word.lower() in NUMERALS and following in ("and", "or", "to", "in", "of"))
-        or (word not in _BEHIND and bool(find_unit(word)) and _is_number(earlier))  # 2 hours 30 min
+        or (_is_number(earlier) and _is_unit(word) and _is_unit(*words[start + 1 : start + 3]))
         or (is_variable and bool(_OPERATOR.match(following)))
+    )
+
+
+def _is_unit(*words: str) -> bool:
+    """Check whether one of the words is a unit: 2 hours 30 minutes, 2 hours and 30 minutes."""
+    return any(
+        find_unit(word.rstrip(".,")) and word.lower() not in _BEHIND | _BEHIND_IF_FOLLOWED
+        for word in words
     )
 
 

@@ -100,6 +100,9 @@ _GAP = r"(?:,|\{,\}|,\s*\\!|\\[,;: ]|\\!|~|')"
 _THOUSANDS = re.compile(
     rf"[1-9][0-9]{{0,2}}({_GAP})[0-9]{{3}}(?:\1[0-9]{{3}})*(?:\.[0-9]+)?(?!,?[0-9]|\s*/)"
 )
+_BRACKETED = re.compile(
+    r"[1-9][0-9]{0,2}(\{,\}|,\\!|\\,)[0-9]{3}(?:\1[0-9]{3})*(?:\.[0-9]+)?(?![0-9])"
+)
 _GERMAN = re.compile(
     r"[1-9][0-9]{0,2}(?:(?:\.[0-9]{3}){2,}(?:\{?,\}?[0-9]+)?|(?:\.[0-9]{3})+\{?,\}?[0-9]+)(?![0-9.,])"
 )
@@ -318,10 +321,9 @@ class _Tokenizer:
         last = self.tokens[-1] if self.tokens else None
         if last and last.text in ("_", "^"):
             return None
-        match = _THOUSANDS.match(self.text, start)
         if self.depth:  # a comma or a space may be between two values
-            return match if match and match[1] in ("{,}", ",\\!", "\\,") else None
-        match = match or _INDIAN.match(self.text, start)
+            return _BRACKETED.match(self.text, start)
+        match = _THOUSANDS.match(self.text, start) or _INDIAN.match(self.text, start)
         return match or (_SPACED.fullmatch(self.text, start) if last is None else None)
 
     def _is_e_notation(self, mantissa: str, exponent: re.Match[str]) -> bool:
