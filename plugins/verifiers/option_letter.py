@@ -30,7 +30,7 @@ from gapft_harness.plugins.verifiers.statements import Statement, find_first_sta
 
 _WHOLE = re.compile(r"([A-Z])[.)]?|\(([A-Z])\)")
 #: Incremented when the reading of a rule changes, to explain verdicts that differ.
-_RULES = {"first_explicit": 6, "permissive": 2}
+_RULES = {"first_explicit": 7, "permissive": 2}
 _NEEDS_TEXTS = "the permissive rule needs the options' texts in the gold answer"
 #: A letter alone at the start, not the article in "A man walks in".
 _OPENING = re.compile(r"\s*(?:\(([A-Z])\)|([A-Z])(?=[.):,;\n]|\s*[-–—]|\s*$))")

@@ -70,9 +70,9 @@ CALLED_RIGHT = re.compile(
     r"|un|in(?!deed)|wrong|hardly)[\w'-]+\s+){0,4}?"
     r"(?:correct|right|best|answer|strongest|(?:better|stronger)(?! than)"
     r"|most (?:suitable|appropriate|likely|logical|reasonable|plausible|accurate)"
-    r"\s(?:answer|option|choice)|(?<=only )one"
-    r"|one(?=\s*(?:\Z|[.!\n])"
-    r"|\s(?:that|which)\s(?!contradicts|we\b|I\b|can be (?:eliminated|ruled)))"
+    r"\s(?:answer|option|choice)"
+    r"|one(?!\s(?:of|possible)\b|\s(?:that|which)\s"
+    r"(?:contradicts(?! the passage and)|(?:we|I) (?:can|could)|can be (?:eliminated|ruled)))"
     r"|(?P<quality>supported|implied|accurate|(?:true|valid|necessary|conclusion|assumption|flaw)"
     r"(?=\s*(?:\Z|[.!\n]))))\b"
     r"(?!\s*,?\s*(?:but|however|only if|if|except|yet|though|although|at first|initially"
@@ -87,6 +87,8 @@ ANSWERS = re.compile(
     r"|capture|answer|identif|express|parallel|reconcile|complete|illustrate|because|since|as it)",
     _FLAGS,
 )
+#: Before "option B weakens it".
+SO = re.compile(r"\b(?:so|therefore|thus|hence),?\s*\Z", _FLAGS)
 #: Before and after a letter: "Only C follows".
 ONLY_BEFORE = re.compile(
     r"(?:\A|[.!?\n]|\b(?:so|thus|hence|therefore),?\s)\s?only(?:\soption)?\Z", _FLAGS
@@ -110,7 +112,8 @@ RULED_OUT_BEFORE = re.compile(
     rf"|examine|check|test|try|versus|vs\.?|maybe|perhaps|possibly|like|either of|if|whether)"
     rf"(?:\s+(?:be|been|to|it's|it is|possibly|even|{_ADVERB}|choose|select|pick|say|go|with|opt"
     rf"|for|{LABEL}s?))"
-    rf"{{0,5}}\s*:?\s*\Z"
+    rf"{{0,5}}\s*\Z"
+    r"|\b(?:eliminated|excluded|ruled out|rejected|discarded)(?: options| choices)?:\s*\Z"
     rf"|\b(?:options|choices|alternatives)\s*:?\s*\Z",
     _FLAGS,
 )
@@ -147,28 +150,27 @@ UNSAID = re.compile(
 UNSETTLED = re.compile(
     r"\b(?:if|whether|unless|depends|initially|originally|at first|(?:was|were) (?:going|about)"
     r"|(?:I|we) (?:can|could|would|should|will) (?:eliminate|rule out|reject|exclude|discard)"
-    r"|(?:can|could|should|to) be (?:eliminated|ruled out|rejected|excluded|discarded))\b",
+    r"(?! the (?:others?|rest))|(?<!others )can be (?:eliminated|ruled out|rejected|discarded))\b",
     _FLAGS,
 )
 #: At the beginning of the sentence: a first impression.
 AT_FIRST = re.compile(
     r"(?:\A|[.!?\n])\s*(?:at first(?: glance| sight)?|initially|originally|on the surface),"
-    r"[^,.;:!?\n]*\Z",
+    r"(?:(?!\b(?:but|so|only|therefore)\b)[^,.;:!?\n])*\Z",
     _FLAGS,
 )
 #: Directly before a letter that is called right: somebody's claim, or nobody's.
 DOUBTED = re.compile(
-    r"\b(?:no (?:evidence|reason|proof|indication|basis)|disagree|claim|idea|notion)s? that"
+    r"(?:\b(?:no (?:evidence|reason|proof|indication|basis)|disagree)|(?:\A|[.!?\n])\s*The"
+    r" (?:claim|idea|notion)) that"
     r"(?:\s(?:option|choice|answer))?\s?\Z",
     _FLAGS,
 )
 #: Before joined letters of which one will be chosen.
-CANDIDATES = re.compile(
-    r"\b(?:left with|both|between|down to)(?:\s(?:options|choices))?\s?\Z", _FLAGS
-)
+CANDIDATES = re.compile(r"\b(?:left with|between|down to)(?:\s(?:options|choices))?\s?\Z", _FLAGS)
 #: After a label: its option is dismissed in the next sentence.
 DISMISSED = re.compile(
-    r"[).:]\s*(?:this|it|that)(?: option| choice)? is (?:irrelevant|unsupported"
+    r"[).:] ?(?:this|it|that)(?: option| choice)? is (?:irrelevant|unsupported"
     r"|not (?:right|correct|supported|mentioned|stated|implied|relevant)\b"
     r"(?! explicitly| directly)|out of scope)",
     _FLAGS,

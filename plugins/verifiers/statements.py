@@ -48,7 +48,7 @@ _STARTS = re.compile(
     r"|(?:\A|\n) ?[-*•–])\s*\Z"
 )
 _SENTENCE = re.compile(r"[.!?\n]")
-_HEADING = re.compile(r":\n|\bwhy\b[^.!?\n]{0,60}\?\n", re.IGNORECASE)
+_HEADING = re.compile(r"[^\n]*:\n|\n\W*why\b[^.!?\n]{0,60}\?\n", re.IGNORECASE)
 # Numbers of characters read before a letter, directly before it, and after it.
 _HEAD, _NEAR, _TAIL = 200, 70, 100
 # Text after a lower-case letter that is not a word: "a man" is an article, "(b)" a label.
@@ -110,7 +110,11 @@ def find_first_statement(response: str, last: str, texts: Sequence[str] = ()) ->
     ]
     if len(stated) > 1 and stated[0].is_sign:
         stated = stated[1:]
-    if stated:
+    called = [m for m in mentions if m.level == "called"]
+    is_called_first = len({m.letters for m in called}) == 1 and all(
+        m.level == "label" and m.start > called[0].start for m in stated
+    )
+    if stated and not is_called_first:
         return _find_current_statement(plain_text.text, stated)
     for level in ("called", "named"):
         letters = {mention.letters for mention in mentions if mention.level == level}
@@ -129,7 +133,7 @@ def _find_current_statement(text: str, stated: Sequence[_Mention]) -> Statement:
     for later in stated[1:]:
         marker = bisect_left(reconsidered, current.end)
         if (
-            (_is_open(current) and len(later.letters) == 1)
+            _is_chosen(later, current)
             or (marker < len(reconsidered) and reconsidered[marker] < later.start)
             or words.WITHDRAWN.match(text, current.end)
             or words.REWORDED.search(
@@ -142,9 +146,11 @@ def _find_current_statement(text: str, stated: Sequence[_Mention]) -> Statement:
     return Statement(current.letters)
 
 
-def _is_open(mention: _Mention) -> bool:
-    """Return whether several letters are only candidates, or begin a sentence about them."""
-    return mention.has_alternatives or (mention.level == "label" and len(mention.letters) > 1)
+def _is_chosen(later: _Mention, current: _Mention) -> bool:
+    """Return whether one letter is chosen after several candidates, or after a label of others."""
+    is_label_of_others = current.level == "label" and later.letters not in current.letters
+    is_open = current.has_alternatives or (is_label_of_others and len(current.letters) > 1)
+    return is_open and len(later.letters) == 1
 
 
 def _find_sentence_start(text: str, position: int, lower_bound: int) -> int:
@@ -157,13 +163,14 @@ def _find_sentence_start(text: str, position: int, lower_bound: int) -> int:
 def _find_rows(text: str, labels: Sequence[_Mention]) -> set[int]:
     """Find the positions of labels that list the options in order, such as ``A) ... B) ...``."""
     pairs = [*pairwise(labels)]
-    headings = [bool(_HEADING.search(text, a.end + 1, b.start)) for a, b in pairs]
-    if len(pairs) > 1 and all(headings):  # one below each option, such as "Analysis:"
-        headings = [False] * len(pairs)
+    matches = [_HEADING.search(text, a.end + 1, b.start) for a, b in pairs]
+    headings = ["" if match is None else match[0].strip() for match in matches]
+    if len(pairs) > 1 and len({*headings}) == 1:  # one below each option, such as "Analysis:"
+        headings = [""] * len(pairs)
     return {
         position
-        for (a, b), has_heading in zip(pairs, headings, strict=True)
-        if a.letters < b.letters and a.is_alone == b.is_alone and not has_heading
+        for (a, b), heading in zip(pairs, headings, strict=True)
+        if a.letters < b.letters and a.is_alone == b.is_alone and not heading
         for position in (a.start, b.start)
     }
 
@@ -296,7 +303,8 @@ class _Context:
             if announced:
                 if not self._is_asserted(head[: announced.start()], announced[0]):
                     return None
-                begins_line = head.endswith("\n") or self._before_noun.endswith("\n")
+                is_list = self._before_noun.endswith("\n") and " is" not in announced[0]
+                begins_line = head.endswith("\n") or is_list
                 return "label" if begins_line and self._labelled else "stated"
             concluded = words.CONCLUDED.search(near) if ends or self._labelled else None
             if concluded:
@@ -305,7 +313,7 @@ class _Context:
             return self._classify_start()
         if not self._enclosed and tail[:2] == ") ":
             return "listed"  # as in "A) one B) two"
-        if self._noun and words.ANSWERS.match(tail) and self._is_asserted(head):
+        if self._noun and words.SO.search(self._before_noun) and words.ANSWERS.match(tail):
             return "named"
         return "named" if self._emphasised and not self._is_lower else None
 
@@ -316,7 +324,8 @@ class _Context:
     def _classify_start(self) -> _Level | None:
         """Classify a letter that begins a sentence or line, with or without "Option" before it."""
         tail = self._tail
-        if (words.DISCUSSED.match(tail) or words.DISMISSED.match(tail)) and not self._text_follows:
+        is_dismissed = words.DISMISSED.match(tail) and (self._noun or not self._opens)
+        if (words.DISCUSSED.match(tail) or is_dismissed) and not self._text_follows:
             return "listed"
         if self._is_lower and not (self._enclosed or tail[:1] in ".)" or self._noun):
             return None
