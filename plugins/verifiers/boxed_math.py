@@ -22,7 +22,7 @@ from gapft_harness.verification.pool import Count, Outcome, Seconds
 _INTEGER = re.compile(r"(-?)([0-9]+)")
 _MAX_SHOWN = 60
 #: Incremented when answers are read or compared differently, to explain verdicts that differ.
-_RULES = 9
+_RULES = 10
 #: The mark before the final answer of a solution in GSM8K's gold answers.
 _FINAL = "####"
 

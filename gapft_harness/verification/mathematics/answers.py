@@ -83,6 +83,8 @@ _JOINERS = {
 }
 #: Joiners that bind less than commas and "and".
 _WEAK_JOINERS = ("or", ";", "\\\\", r"\lor", r"\vee")
+#: Commands whose braces say what they are of.
+_ROOTS = (r"\sqrt", r"\frac")
 _REASONS = ("since", "because", "by", "i.e")
 
 
@@ -146,7 +148,7 @@ def _drop_braces(tokens: Sequence[Token]) -> Sequence[Token]:
         if token.text == "}" and open_braces:
             start = open_braces.pop()
             before = kept[start - 1] if start else None
-            is_needed = before is not None and (before.text in "^_]}" or before.kind == "command")
+            is_needed = before is not None and before.text in ("^", "_", "]", "}", *_ROOTS)
             if is_needed and len(kept) - start > 2:
                 kept.append(token)
             else:
@@ -212,6 +214,7 @@ def _read_alternatives(tokens: Sequence[Token]) -> Value | None:
     None if they are no such lists, so that all their values are one list.
     """
     parts, separators = split_tokens(tokens, lambda t: t.text.lower() in _WEAK_JOINERS)
+    parts = [part[:-1] if part and part[-1].text == "," else part for part in parts]  # 1, 2, or 3
     if not separators or not all(parts):
         return None
     items = [_read_list(part) for part in parts]

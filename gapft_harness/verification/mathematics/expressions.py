@@ -176,12 +176,7 @@ class ExpressionParser(ABC):
             *others, last = terms
             powers = last.as_powers_dict().items()
             unit = sympy.Mul(*[base**power for base, power in powers if is_unit(base)])
-            is_angle = unit == make_unit("deg") and not all(term.is_number for term in others)
-            if (
-                unit not in (1, make_unit("%"))
-                and not is_angle
-                and not any(map(_has_units, others))
-            ):
+            if unit not in (1, make_unit("%")) and not any(map(_has_units, others)):
                 terms = [*[multiply(term, unit) for term in others], last]
         return reduce(add, terms)
 
@@ -390,7 +385,7 @@ class ExpressionParser(ABC):
         if letter in ("e", "i"):
             return E if letter == "e" else I
         argument = self.look(primes)
-        is_function = primes or letter[:1] in ("f", "g") or letter == r"\Phi"
+        is_function = primes or letter in ("f", "g", r"\Phi")
         is_function = is_function or (letter == "F" and len(argument.inside) == 1)  # F(b) - F(a)
         if is_function and argument.text == "(":
             self.position += primes

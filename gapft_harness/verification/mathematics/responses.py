@@ -15,7 +15,9 @@ from gapft_harness.verification.mathematics.vocabulary import (
     NUMERALS,
     OPERATIONS,
     REFUSED,
+    UNITS,
     find_unit,
+    is_number_word,
 )
 
 #: Between boxes that belong together: "or", "and" or a comma, and the name of the next value.
@@ -93,13 +95,13 @@ _RUN = re.compile(r"\*+|_+")
 #: GSM8K's mark is a label, but not a numbered heading.
 _LABEL = re.compile(
     r"\b(?:answer|final (?:result|solution))\b(?:\s*(?:is|equals|=|:))++\s*"
-    r"|####\s+(?=[-$\d\ue000])(?!\d+[.)]\s+[A-Za-z])",
+    r"|####\s+(?=[-$\d\ue000])(?!\d+[.):]\s+[A-Za-z])",
     re.IGNORECASE,
 )
-#: Before a label, in its clause: an answer that the writer does not give.
+#: Shortly before a label: an answer that the writer does not give.
 _NOT_GIVEN = re.compile(
-    r"\b(?:not|never|wrong|incorrect|many|some|others|if|whether|first|second|next|initial|previous)"
-    r"\b|n't\b",
+    r"(?:\b(?:not|never|many|some|others|if|whether)|n't)(?:\s+[\w']+){0,3}\s*\Z"
+    r"|\b(?:wrong|incorrect|first|second|next|initial|previous)\s+(?:\w+\s+)?\Z",
     re.IGNORECASE,
 )
 #: After "the answer is": a check.
@@ -110,6 +112,10 @@ _CORRECTION = re.compile(
     r"|I apologi[sz]e|my mistake)\b|no[,.:!]|no\s[-–—])"
     r"|.*\b(?:that|this)(?:'s| is| was) (?:wrong|incorrect|not right(?! away)|a mistake)\b",
     re.IGNORECASE,
+)
+#: The same at the beginning of a later line.
+_LATER_CORRECTION = re.compile(
+    r"\W*(?:actually|correction|oops|on second thoughts?|hmm,? (?:that|no))\b", re.IGNORECASE
 )
 _MARGIN = re.compile(r"\s*(?:(?:[-*+•>]|\d+\.)\s+|#+\s*)*")
 _SENTENCE_END = re.compile(r"(?:(?<=[.!?])|(?<=[.!?]\)))(?:\s+(?=[A-Z(])|\s*\Z)")
@@ -123,9 +129,10 @@ _ASIDE = re.compile(
 _RESULT = re.compile(r",\s+which (?:means|gives|implies|leaves|makes|yields|leads|has)\b")
 #: Brackets at the end that explain a value.
 _EXPLANATION = re.compile(r"(?<=[\w\ue001])\s+\(([^()]*)\)(?=\W*\Z)")
-_IS_EXPLAINED = re.compile(r"[A-Za-z]{3}|[*=×%]")
+_IS_EXPLAINED = re.compile(r"(?<![A-Za-z])(?!(?:sqrt|sin|cos|tan|log|exp)\b)[A-Za-z]{3}|[=%]")
 #: Words in them that qualify the value.
-_QUALIFYING = frozenset(["base", "binary", "rounded", "estimate", "estimated", "mod"])
+_QUALIFYING_WORDS = "base binary octal hexadecimal rounded estimate estimated bound mod"
+_QUALIFYING = frozenset(_QUALIFYING_WORDS.split())
 #: After a labelled number: its calculation.
 _CALCULATION = re.compile(r":\s(?=.*=).*")
 _DENIED = re.compile(
@@ -133,7 +140,8 @@ _DENIED = re.compile(
 )
 #: Denials of a whole statement, whatever it says.
 _NOT_THOUGHT = re.compile(
-    r"(?:not|n't) (?:true|think|believe|mean|say|claim|sure)\b"
+    r"(?:not|n't) (?:think|believe|mean|say|claim|sure)\b|\bno way\b"
+    r"|(?:not|never|n't)\s(?:[a-z]+\s){0,3}?(?:that|if|whether)\s"
     r"|\b(?:impossible|wrong|false|incorrect) (?:that|to say)\b"
     r"|\bthe (?:wrong|incorrect) \w+(?<!s)\s(?:is|was)\b",
     re.IGNORECASE,
@@ -269,8 +277,10 @@ def _is_inline(inside: str, behind: str) -> bool:
 
 def _find_labelled(lines: list[str]) -> str | None:
     """Return what follows the last "answer is" or "Answer:", or what corrects it later."""
-    for number in range(len(lines) - 1, -1, -1):
-        matches = [match for match in _LABEL.finditer(lines[number]) if _is_given(match)]
+    last = max((number for number, line in enumerate(lines) if line.strip()), default=0)
+    for number in range(last, -1, -1):
+        is_end = number == last
+        matches = [match for match in _LABEL.finditer(lines[number]) if _is_given(match, is_end)]
         if not matches:
             continue
         rest = lines[number][matches[-1].end() :]
@@ -279,9 +289,11 @@ def _find_labelled(lines: list[str]) -> str | None:
             following = [_strip_margin(line) for line in later if line.strip()] or [""]
             rest, later = following[0], following[1:]
         first, *others = _SENTENCE_END.split(rest)
-        others += [text for line in later for text in _SENTENCE_END.split(line)]
         corrections = [n for n, text in enumerate(others) if _CORRECTION.match(text)]
-        correction = " ".join(others[corrections[0] :]) if corrections else ""
+        correction = " ".join([*others[corrections[0] :], *later]) if corrections else ""
+        lines_after = [n for n, line in enumerate(later) if _LATER_CORRECTION.match(line)]
+        if lines_after and not corrections:
+            correction = " ".join(later[lines_after[0] :])
         if _HAS_NUMBER.search(correction):
             return _find_last([correction])
         if _DENIED.search(correction):
@@ -290,8 +302,10 @@ def _find_labelled(lines: list[str]) -> str | None:
     return None
 
 
-def _is_given(label: re.Match[str]) -> bool:
-    """Check whether a label announces the writer's own answer."""
+def _is_given(label: re.Match[str], is_end: bool) -> bool:
+    """Check whether a label announces the writer's own answer; GSM8K's mark is at the end."""
+    if label[0].startswith("#"):
+        return is_end
     if label[0].rstrip().lower().endswith("is") and _CHECKED.match(label.string, label.end()):
         return False
     before = label.string[max(0, label.start() - 200) : label.start()]
@@ -305,7 +319,8 @@ def _shorten_labelled(answer: str) -> str:
         return rf"\text{{{' '.join(words)}}}"
     if not words or not _HAS_NUMBER.search(answer):
         return answer
-    is_named = words[0].istitle() and len(words) > 2 and words[1].isalpha() and words[1].islower()
+    is_verb = len(words) > 2 and bool(re.fullmatch(r"[a-z]+(?:s|ed)", words[1]))
+    is_named = words[0].istitle() and words[0].lower() not in ("all", "any", "no") and is_verb
     if words[0].lower() in _SUBJECTS or is_named:
         return _find_last([answer])  # Answer: She has 12 apples left
     words = _CALCULATION.sub("", _remove_explanation(answer)).split()
@@ -320,7 +335,8 @@ def _remove_explanation(text: str) -> str:
     match = _EXPLANATION.search(text)
     if match is None or not _IS_EXPLAINED.search(match[1]) or "," in match[1]:
         return text
-    if _LIMITING & set(match[1].lower().split()):
+    words = re.findall(r"[a-z]+", match[1].lower())
+    if any(word in _LIMITING or is_number_word(word) for word in words):
         return text
     before = text[: match.start()]
     is_factor = before.split()[-1].startswith("\\")
@@ -444,17 +460,22 @@ def _belongs_before(words: list[str], start: int) -> bool:
         or word.lower() in _BEFORE
         or (word.lower() in _BETWEEN and _is_number(earlier))
         or (word.lower() in NUMERALS and following in ("and", "or", "to", "in", "of"))
-        or (_is_number(earlier) and _is_unit(word) and _is_unit(*words[start + 1 : start + 3]))
+        or (_is_number(earlier) and _are_one_quantity(word, words[start + 1 : start + 3]))
         or (is_variable and bool(_OPERATOR.match(following)))
     )
 
 
-def _is_unit(*words: str) -> bool:
-    """Check whether one of the words is a unit: 2 hours 30 minutes, 2 hours and 30 minutes."""
-    return any(
-        find_unit(word.rstrip(".,")) and word.lower() not in _BEHIND | _BEHIND_IF_FOLLOWED
-        for word in words
-    )
+def _are_one_quantity(first: str, following: list[str]) -> bool:
+    """Check whether units are of one kind: 2 hours 30 minutes, 2 hours and 30 minutes."""
+    units = [find_unit(word.rstrip(".,")) for word in (first, *following)]
+    kinds = [_find_kind(unit) for unit in units if unit]
+    return bool(units[0]) and len(kinds) > 1 and len({*kinds}) == 1
+
+
+def _find_kind(unit: str) -> str:
+    while (base := UNITS[unit][1] if unit in UNITS else "") and base != unit:
+        unit = base
+    return unit
 
 
 def _is_number(word: str) -> bool:
