@@ -37,3 +37,16 @@ def test_a_missing_tokenizer_is_named_by_its_key(tmp_path: Path) -> None:
     arguments = {"pretrained": str(write_byte_llama(tmp_path / "model")), "tokenizer": "./nothing"}
     with pytest.raises(ModelNotLoaded, match=r"model\.args: tokenizer: '\./nothing' cannot be"):
         pretrained.load_tokenizer(arguments)
+
+
+def test_a_revision_of_digits_is_a_text(tmp_path: Path) -> None:
+    folder = write_byte_llama(tmp_path / "model")
+    seen: list[object] = []
+
+    class Recording:
+        @staticmethod
+        def from_pretrained(name: str, **options: object) -> None:
+            seen.append(options["revision"])
+
+    pretrained._load(Recording, {"pretrained": str(folder), "revision": 20261130})
+    assert seen == ["20261130"]

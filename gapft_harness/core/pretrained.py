@@ -113,7 +113,10 @@ def _load(kind: Any, model_args: Mapping[str, Any], key: str = "pretrained", **o
 
 def _select_place(model_args: Mapping[str, Any]) -> dict[str, Any]:
     """Select the arguments about the model's place; a key without a value is left out."""
-    return {key: model_args[key] for key in _PLACE if model_args.get(key) is not None}
+    place = {key: model_args[key] for key in _PLACE if model_args.get(key) is not None}
+    if "revision" in place:
+        place["revision"] = str(place["revision"])  # which YAML may have read as a number
+    return place
 
 
 def _build_error(model_args: Mapping[str, Any], key: str, error: Exception) -> ModelNotLoaded:
