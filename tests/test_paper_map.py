@@ -21,7 +21,7 @@ from gapft_harness.recipe.bundled import list_bundled_recipes, list_bundled_stud
 from gapft_harness.recipe.reading import load_recipe
 from gapft_harness.report.reading.audits import VALID, OtherVerdicts
 from gapft_harness.report.reading.columns import PASS
-from gapft_harness.report.reading.inputs import LoadedPart, ReportInputs
+from gapft_harness.report.reading.inputs import LoadedExperiment, ReportInputs
 from gapft_harness.study.recipe import read_study
 from gapft_harness.training.groups import Group
 from tests.kit.report_tables import build_results, find_row
@@ -138,13 +138,13 @@ def build_planted_inputs() -> ReportInputs:
     decisions = {trained.arm: trained.deployed.passed for trained in inputs.arms}
     scope = ScopeRead(ScopeSettings(k=(8,)), decisions, None)
     groups = [[Group(1, "p", "G", (1.0, 1.0), (1, 1), True)]] * 3
-    parts = (
-        LoadedPart(ScopeExperiment(), scope),
-        LoadedPart(OnlineExperiment(), OnlineRead("gapft", {"uniform": groups}, ())),
+    experiments = (
+        LoadedExperiment(ScopeExperiment(), scope),
+        LoadedExperiment(OnlineExperiment(), OnlineRead("gapft", {"uniform": groups}, ())),
     )
     paper = {"Table 1": dict.fromkeys(FIGURES, 1)}
     recipe = {**inputs.recipe, "paper": paper}
-    return replace(inputs, other_rule=rule, parts=parts, recipe=recipe)
+    return replace(inputs, other_rule=rule, experiments=experiments, recipe=recipe)
 
 
 def test_figures_beside_the_papers_are_those_of_the_results() -> None:
