@@ -6,6 +6,7 @@ A row changes a sound task; the error must name the file, the key and the wrong 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -197,13 +198,25 @@ def test_sampling_of_a_task_must_match_the_recipe(folder: Path) -> None:
         task.build_decoding(Search(top_k=20))
 
 
-def test_one_failing_example_is_accepted(folder: Path) -> None:
+def show_examples(folder: Path, is_right: Callable[[int], bool]) -> None:
+    """Write a task whose 40 examples show ``worked``, which is right in some rows."""
     edit_task(
         folder, "training_split: pool", f"{EXAMPLES} 2\nfewshot_config: {{doc_to_target: worked}}"
     )
-    rows = [build_record(n, worked=f"\\boxed{{{n + 1}}}" if n else "?") for n in range(40)]
+    rows = [
+        build_record(n, worked=f"\\boxed{{{n + 1}}}" if is_right(n) else "?") for n in range(40)
+    ]
     write_rows(folder / "pool.jsonl", rows)
+
+
+def test_one_failing_example_is_accepted(folder: Path) -> None:
+    show_examples(folder, bool)
     use_task(folder, "sums")
+
+
+def test_examples_are_checked_over_the_whole_split(folder: Path) -> None:
+    show_examples(folder, lambda row: row < 30)
+    assert "4 of 16 checked, such as '?' for" in read_error(folder)
 
 
 @pytest.mark.parametrize("sampler", ["default", "first_n"])
