@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from gapft_harness.api import GREEDY, Evidence, Pool, UserError
 from gapft_harness.core.errors import PluginError
+from gapft_harness.core.golds import gold_answer
 from gapft_harness.core.records import State
 from tests.kit.searched_pool import (
     K,
@@ -327,13 +328,27 @@ def test_gold_labels_keep_the_targets_of_gapft(searched: SearchedPool, seed: int
         assert choose(pool, "core_gold", slots, seed, 0, params) == core + beside
 
 
-@pytest.mark.parametrize("gold", [[1, 2], {"right": "A"}, ""])
+@pytest.mark.parametrize("gold", [[1, 2], {"right": "A"}, "", " \n"])
 def test_gold_labels_need_comparable_answers(gold: Any) -> None:
     changed = replace(PLAIN, evidence=tuple(replace(e, gold=gold) for e in PLAIN.evidence))
     with pytest.raises(UserError, match="gold answer of problem S"):
         choose(changed.pool, "gold_labels", SLOTS)
     assert TRAITS["gold_labels"].check_gold is not None
     assert TRAITS["gold_labels"].check_gold(gold)
+
+
+def test_gold_labels_ignore_spaces_around_answers() -> None:
+    spaced = tuple(
+        replace(e, gold=f" {gold_answer(e.gold)}\n") if e.state == "U" else e
+        for e in PLAIN.evidence
+    )
+    params = {"answer_only": False}
+    chosen, expected = (
+        choose(outcome.pool, "gold_labels", SLOTS, 0, 0, params)
+        for outcome in (replace(PLAIN, evidence=spaced), PLAIN)
+    )
+    assert [e.problem_id for e in chosen] == [e.problem_id for e in expected]
+    assert {e.state for e in chosen} == {"S", "U"}
 
 
 @given(searched_pools(SLOTS), SEEDS)
