@@ -17,6 +17,7 @@ from gapft_harness.hooks.protocols import SamplerSettings, SearchedPool, TaskVer
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
 from gapft_harness.plugins.trainers.lora import lora
+from gapft_harness.training import grpo
 from gapft_harness.training.model import load_end_token
 from tests.chat_models import CHATML, KINDS, write_chat_model
 from tests.kit.tiny_models import CHAT_TEMPLATE
@@ -84,7 +85,6 @@ class EverySecond:
 def test_online_responses_end_with_the_turn_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    grpo = pytest.importorskip("gapft_harness.training.grpo")
     folder = write_chat_model(tmp_path / "model", "Gemma")
     seen: list[Any] = []
     train = grpo._MaskingTrainer.train

@@ -7,20 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from lm_eval.api.registry import get_model
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.records import GREEDY, Decoding
 from gapft_harness.hooks.protocols import Generated, Request, SamplerSettings
+from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
+from gapft_harness.lm_eval_bridge.samplers.text import build_instances
 from tests.asking import generate_all, make_request
 from tests.kit.tiny_models import write_byte_llama
-
-torch = pytest.importorskip("torch")
-
-from lm_eval.api.registry import get_model  # noqa: E402
-from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
-
-from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler  # noqa: E402
-from gapft_harness.lm_eval_bridge.samplers.text import build_instances  # noqa: E402
 
 GREEDY_DECODE = Decoding(False, 40)
 SAMPLED = Decoding(True, 40, (), 0.9, 0.9)

@@ -6,21 +6,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from gapft_harness.core.records import Decoding
-
-torch = pytest.importorskip("torch")
-
-from transformers.generation.logits_process import (  # noqa: E402
+from transformers.generation.logits_process import (
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
 )
 
-from gapft_harness.lm_eval_bridge.samplers import nucleus  # noqa: E402
-from gapft_harness.lm_eval_bridge.samplers.nucleus import (  # noqa: E402
+from gapft_harness.core.records import Decoding
+from gapft_harness.lm_eval_bridge.samplers import nucleus
+from gapft_harness.lm_eval_bridge.samplers.nucleus import (
     ROUNDING,
     cut_largest,
     draw_tokens,
