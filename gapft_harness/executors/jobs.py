@@ -49,7 +49,7 @@ def encode_error(error: BaseException) -> str:
     kind = next(
         (error_class.__name__ for error_class in ERRORS if isinstance(error, error_class)), ""
     )
-    text = str(error) if kind else _format_exception(error)
+    text = str(error) if kind else "".join(traceback.format_exception_only(error)).strip()
     return json.dumps(["error", kind, text, "".join(traceback.format_exception(error))])
 
 
@@ -69,7 +69,3 @@ def job_error(label: str, kind: str, text: str, trace: str, output: str = "") ->
             return error_class(text)
     lines = trace.rstrip().splitlines()[-_TRACE_LINES:]
     return GapftError(f"{label}: {text}\n" + "\n".join(["End of the traceback:", *lines]) + output)
-
-
-def _format_exception(error: BaseException) -> str:
-    return "".join(traceback.format_exception_only(error)).strip()

@@ -56,7 +56,10 @@ class Scores(dict[str, Any]):
         answers: Sequence[str | None],
     ) -> None:
         """Store metrics by name; verdicts and answers in the order of the responses."""
-        counts = {f"verifier_{s}s": _count_status(verdicts, s) for s in ("timeout", "error")}
+        counts = {
+            f"verifier_{status}s": sum(verdict.status == status for verdict in verdicts)
+            for status in ("timeout", "error")
+        }
         super().__init__(metrics, **counts)
         self[VERDICTS] = [
             {"status": v.status, "reason": v.reason} | ({} if a is None else {"answer": a})
@@ -66,7 +69,3 @@ class Scores(dict[str, Any]):
     def items(self) -> ItemsView[str, Any]:  # type: ignore[override]
         """Return the metrics without the verdicts."""
         return {key: self[key] for key in self if key != VERDICTS}.items()
-
-
-def _count_status(verdicts: Sequence[Verdict], status: str) -> int:
-    return sum(verdict.status == status for verdict in verdicts)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, Field
 
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.hooks.manager import Plugins, load_plugins
@@ -18,6 +18,7 @@ from gapft_harness.recipe.conditions import Condition, Conditions, find_replicat
 from gapft_harness.recipe.sections import (
     BudgetChoice,
     Data,
+    Distinct,
     EpisodeChoice,
     EvidenceChoice,
     ExecutorChoice,
@@ -104,7 +105,7 @@ class Recipe(RecipeSection):
         description="the conditions to train and compare: names of selectors, or names with "
         "[settings](run.md#conditions)",
     )
-    seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Distinct] = Field(
         (13, 21, 73), min_length=1, description="selection and training seeds"
     )
     budget: BudgetChoice = Field(default_factory=BudgetChoice)
@@ -125,13 +126,6 @@ class Recipe(RecipeSection):
         "[its section](paper.md#printed-numbers)",
     )
     notes: tuple[str, ...] = Field((), description="remarks shown in the report")
-
-    @field_validator("seeds")
-    @classmethod
-    def _check_distinct(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        if len(set(values)) != len(values):
-            raise ValueError(f"contains a duplicate: {list(values)}")
-        return values
 
     @property
     def calibration(self) -> int | Literal["validation"] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -28,6 +29,23 @@ class RecipeSection(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
+
+def _refuse_repeats(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    if len(set(values)) != len(values):
+        raise ValueError(f"found a value twice: {list(values)}; remove one")
+    return values
+
+
+def _require_odd(value: int) -> int:
+    if value % 2 == 0:
+        raise ValueError("must be odd, so that there is a majority")
+    return value
+
+
+#: Values of which none is there twice.
+Distinct = AfterValidator(_refuse_repeats)
+#: How often a program is run; the majority decides.
+Odd = Annotated[int, Field(ge=1), AfterValidator(_require_odd)]
 
 Normalization = Literal["token_mean", "sequence_mean", "token_sum"]
 
@@ -423,19 +441,11 @@ class EpisodeChoice(RecipeSection):
     attempts: int | None = Field(
         None, ge=1, description="maximum attempts in one decode; default: the task's, mostly 1"
     )
-    executions: int | None = Field(
+    executions: Odd | None = Field(
         None,
-        ge=1,
         description="how often the programs of a greedy episode are run, an odd number; the "
         "majority decides its label; default: the task's, mostly 1",
     )
-
-    @field_validator("executions")
-    @classmethod
-    def _check_odd(cls, executions: int | None) -> int | None:
-        if executions is not None and executions % 2 == 0:
-            raise ValueError("must be odd, so that there is a majority")
-        return executions
 
 
 class EvidenceChoice(RecipeSection):

@@ -231,11 +231,7 @@ def describe_argument(value: Any) -> Any:
     if isinstance(value, str):
         if os.path.isfile(value):
             return {"file": hash_file(Path(value))}
-        if os.path.isdir(value) and not _contains_working_folder(Path(value)):
+        # A text such as "." or "/" may be no folder: one that contains the working folder is left.
+        if os.path.isdir(value) and not Path.cwd().is_relative_to(Path(value).resolve()):
             return {"folder": _describe_folder(Path(value))}
     return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _contains_working_folder(folder: Path) -> bool:
-    """Whether a folder is the working folder or above it, as a text such as ``.`` or ``/`` is."""
-    return Path.cwd().is_relative_to(folder.resolve())

@@ -19,7 +19,7 @@ from gapft_harness.recipe.bundled import find_file, list_bundled_recipes
 from gapft_harness.recipe.messages import build_recipe_error
 from gapft_harness.recipe.reading import read_recipe
 from gapft_harness.recipe.recipe import check_figures
-from gapft_harness.recipe.sections import RecipeSection
+from gapft_harness.recipe.sections import Distinct, RecipeSection
 from gapft_harness.report.reading.published import parse_published
 from gapft_harness.run_directory.lock import RUN_LOCK
 from gapft_harness.run_directory.recipe_changes import list_differences
@@ -79,7 +79,7 @@ class StudyRecipe(RecipeSection):
         description="the name of the study: letters, digits, `.`, `_` and `-`",
     )
     description: VisibleText = Field("", description="one paragraph for people")
-    conditions: tuple[VisibleText, ...] = Field(
+    conditions: Annotated[tuple[VisibleText, ...], Distinct] = Field(
         ("gapft", "uniform", "replay", "all_verified"),
         min_length=2,
         description="the conditions that are compared in every cell; the first is the main one",
@@ -87,7 +87,7 @@ class StudyRecipe(RecipeSection):
     reference: str = Field(
         "uniform", description="the condition that the first one is compared with"
     )
-    seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Distinct] = Field(
         (13, 21, 73), min_length=1, description="the seeds that every cell must have"
     )
     set: dict[str, Any] = Field(
@@ -103,13 +103,6 @@ class StudyRecipe(RecipeSection):
         "[its section](paper.md#printed-numbers)",
     )
     notes: tuple[VisibleText, ...] = Field((), description="remarks shown in the report")
-
-    @field_validator("conditions", "seeds")
-    @classmethod
-    def _check_distinct(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        if len(set(values)) != len(values):
-            raise ValueError(f"found a value twice: {list(values)}; remove one")
-        return values
 
     @field_validator("cells")
     @classmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError
 
 from gapft_harness.core.errors import UserError, did_you_mean, refuse_unknown
 from gapft_harness.core.records import Decoding, Gold
@@ -16,7 +16,7 @@ from gapft_harness.lm_eval_bridge.task_file.templates import (
     resolve_spec,
 )
 from gapft_harness.recipe.messages import build_recipe_error
-from gapft_harness.recipe.sections import RecipeSection, Search
+from gapft_harness.recipe.sections import Odd, RecipeSection, Search
 
 
 def describe_task(config: Any) -> str:
@@ -37,14 +37,7 @@ class Episode(RecipeSection):
     """
 
     attempts: int = Field(1, ge=1, strict=True)
-    executions: int = Field(1, ge=1, strict=True)
-
-    @field_validator("executions")
-    @classmethod
-    def _check_odd(cls, executions: int) -> int:
-        if executions % 2 == 0:
-            raise ValueError("must be odd, so that there is a majority")
-        return executions
+    executions: Odd = Field(1, strict=True)
 
 
 class GapSettings(RecipeSection):

@@ -81,7 +81,8 @@ class WorkFolder:
     def prepare(self) -> None:
         """Change into the folder; call it before a fork."""
         if not self._is_mark_reliable:
-            self._is_mark_reliable = self._mark[0] < _read_coarse_clock()
+            coarse_ns = time.clock_gettime_ns(5)  # CLOCK_REALTIME_COARSE, of file time stamps
+            self._is_mark_reliable = self._mark[0] < coarse_ns
         os.chdir(self._path)
 
     def clean(self) -> None:
@@ -95,7 +96,3 @@ class WorkFolder:
         status = os.stat(self._path)
         usage = os.statvfs(self._path)
         return (status.st_ctime_ns, status.st_mode, usage.f_bfree, usage.f_ffree)
-
-
-def _read_coarse_clock() -> int:
-    return time.clock_gettime_ns(5)  # CLOCK_REALTIME_COARSE, the clock of file time stamps

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from pydantic import Field
@@ -12,7 +12,6 @@ from gapft_harness.recipe.conditions import find_own_settings
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.recipe.sections import RecipeSection
 from gapft_harness.run_directory.recipe_changes import list_differences
-from gapft_harness.stages.experiment.view import View
 
 
 class OfAdapters(RecipeSection):
@@ -82,18 +81,3 @@ def require_same_settings(recipe: Recipe, name: str, conditions: Sequence[str]) 
                 f"settings: {'; '.join(changed_settings)}. Use the same settings for both, or "
                 "remove the experiment: the report's contrasts still compare them, with a mark"
             )
-
-
-def find_no_backend(view: View, name: str) -> Iterator[str]:
-    """Yield a fault if the recipe's backend replays responses and cannot generate new ones.
-
-    Args:
-        view: the run.
-        name: the experiment's name.
-    """
-    if not view.generates():
-        backend = view.recipe.model.backend
-        yield (
-            f"needs a backend that generates: {backend!r} only replays the responses of each arm's "
-            "own adapter"
-        )
