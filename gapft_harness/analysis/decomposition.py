@@ -110,6 +110,17 @@ class Decomposition:
             Fraction(-self.regressed_g, self.n),
         )
 
+    def list_rates(self) -> dict[str, Fraction | None]:
+        """List the rates within each state, and the terms of the change (Equations 8 and 9)."""
+        return {
+            "kappa_S": self.kappa_s,
+            "kappa_U": self.kappa_u,
+            "rho_G": self.rho_g,
+            "term_S": self.terms.s,
+            "term_U": self.terms.u,
+            "term_G": self.terms.g,
+        }
+
 
 def partition(
     deployment_passed: NDArray[np.bool_], samples_passed: NDArray[np.bool_]

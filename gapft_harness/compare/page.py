@@ -258,12 +258,7 @@ def _build_states(comparison: Comparison) -> Table:
                 "model": name,
                 "samples": samples.k,
                 **{str(state): size for state, size in samples.sizes.items()},
-                "term_S": counts.terms.s,
-                "term_U": counts.terms.u,
-                "term_G": counts.terms.g,
-                "kappa_S": counts.kappa_s,
-                "kappa_U": counts.kappa_u,
-                "rho_G": counts.rho_g,
+                **counts.list_rates(),
                 "K_eq": format_k(k_equivalent(samples.passing, samples.k, counts.pass_at_1)),
             }
         )

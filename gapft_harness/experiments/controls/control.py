@@ -89,14 +89,30 @@ class Control(api.Experiment, ABC):
             found_names = ", ".join(names) or "none"
             raise self.recipe_error(recipe, f"needs {self.requirement}; found: {found_names}")
         slots = {name: recipe.find_slots(name) for name in names}
-        if len(set(slots.values())) > 1:
-            slot_texts = ", ".join(f"{name} {n}" for name, n in slots.items())
+        remedy = "; set n to the same value in all of them, or in none"
+        self.require_same(recipe, slots, "n", remedy)
+        require_same_settings(recipe, self.name, names)
+
+    def require_same(
+        self, recipe: api.Recipe, values: Mapping[str, Any], what: str, remedy: str = ""
+    ) -> None:
+        """Require the same value in all compared conditions.
+
+        Args:
+            recipe: the recipe, for the message.
+            values: by condition.
+            what: what they are the values of.
+            remedy: the end of the message.
+
+        Raises:
+            UserError: two conditions have different values.
+        """
+        if len({*map(str, values.values())}) > 1:
+            found_texts = ", ".join(f"{name} {value}" for name, value in values.items())
             raise self.recipe_error(
                 recipe,
-                f"expected the same n in all compared conditions, found {slot_texts}; set n to the "
-                "same value in all of them, or in none",
+                f"expected the same {what} in all compared conditions, found {found_texts}{remedy}",
             )
-        require_same_settings(recipe, self.name, names)
 
     def conditions(self, recipe: api.Recipe) -> Sequence[str]:
         """Return the conditions with one budget, the reference first."""

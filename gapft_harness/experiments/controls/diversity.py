@@ -147,12 +147,7 @@ class MatchedDiversity(Control):
         super().check(recipe, settings)
         others = self.conditions(recipe)[1:]
         fields = {name: recipe.conditions[name].params.get("by", []) for name in others}
-        if len({*map(str, fields.values())}) > 1:
-            field_texts = ", ".join(f"{name} {value}" for name, value in fields.items())
-            raise self.recipe_error(
-                recipe,
-                f"expected the same fields in by in all compared conditions, found {field_texts}",
-            )
+        self.require_same(recipe, fields, "fields in by")
         if recipe.budget.token_tolerance is None:
             raise self.recipe_error(
                 recipe,

@@ -66,13 +66,7 @@ class RandomizedInclusion(Control):
         super().check(recipe, settings)
         names = self.conditions(recipe)
         within = {name: recipe.conditions[name].params.get("within", 4) for name in names}
-        if len({*map(str, within.values())}) > 1:
-            value_texts = ", ".join(f"{name} {value}" for name, value in within.items())
-            raise self.recipe_error(
-                recipe,
-                "expected the same parameter within in all compared conditions, found "
-                f"{value_texts}",
-            )
+        self.require_same(recipe, within, "parameter within")
 
 
 class GoldLabels(Control):

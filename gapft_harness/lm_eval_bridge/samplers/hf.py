@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -14,7 +13,6 @@ from accelerate.utils.memory import clear_device_cache
 from lm_eval.models.huggingface import HFLM
 from transformers import GenerationConfig
 
-from gapft_harness.core.chat_template import render_template
 from gapft_harness.core.cpu import describe_slow_dtype
 from gapft_harness.core.errors import GapftError, UserError, is_out_of_memory, summarize_error
 from gapft_harness.core.pretrained import to_id_list
@@ -48,10 +46,9 @@ from gapft_harness.lm_eval_bridge.samplers.hf_arguments import AUTO_BATCH_SIZE, 
 from gapft_harness.lm_eval_bridge.samplers.merging import merge_adapter
 from gapft_harness.lm_eval_bridge.samplers.model_identity import describe_model
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import (
-    build_chat_turns,
     check_chat_settings,
     find_start_ids,
-    render_chat,
+    render_request,
     replace_start_ids,
 )
 from gapft_harness.lm_eval_bridge.samplers.text import find_fitting
@@ -217,10 +214,8 @@ class HfSampler:
         clear_device_cache(garbage_collection=True)
 
     def _render(self, request: Request) -> str:
-        if not self._settings.chat_template:
-            return request.text
-        apply = partial(render_template, self._lm.tokenizer, self._lm.chat_template_args)
-        return render_chat(apply, build_chat_turns(request, self._settings.system_instruction))
+        arguments = self._lm.chat_template_args
+        return render_request(self._lm.tokenizer, arguments, self._settings, request)
 
     def _autocast(self) -> AbstractContextManager[Any]:
         """Return the context in which lm-eval's model generates."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import dropwhile
 from typing import Any
 
@@ -42,17 +42,8 @@ class Retokenizer:
 
     def render(self, request: Request) -> str:
         """Return the text of a request's prompt, rendered as a chat if requested."""
-        if not self._settings.chat_template:
-            return request.text
-        return render_chat(
-            self._apply_template, build_chat_turns(request, self._settings.system_instruction)
-        )
-
-    @cached_property
-    def _apply_template(self) -> Callable[..., str]:
-        """The tokenizer's chat template with the recipe's arguments."""
         arguments = self._settings.model_args.get("chat_template_args")
-        return partial(render_template, self._tokenizer, arguments)
+        return render_request(self._tokenizer, arguments, self._settings, request)
 
     def prompt_ids(self, prompts: Sequence[str]) -> list[tuple[int, ...]]:
         """Return the ids of rendered prompts, with the tokenizer's own special tokens.
@@ -137,17 +128,28 @@ def is_answer_begun(turns: Sequence[Turn]) -> bool:
 _TRIAL_BEGINNING = "gapft-beginning-of-an-answer"
 
 
-def render_chat(apply_template: Callable[..., str], turns: Sequence[Turn]) -> str:
-    """Render turns as lm-eval does, up to the beginning of the response.
+def render_request(
+    tokenizer: Any,
+    template_args: Mapping[str, Any] | None,
+    settings: SamplerSettings,
+    request: Request,
+) -> str:
+    """Render a request's prompt as lm-eval does, up to the beginning of the response.
 
     Args:
-        apply_template: renders turns (``core/chat_template.py``).
-        turns: the chat; a final assistant turn is left open.
+        tokenizer: the model's tokenizer.
+        template_args: arguments of its chat template.
+        settings: the sampler's settings; without ``chat_template`` a prompt is its own text.
+        request: the request; a final assistant turn is left open.
 
     Raises:
         UserError: the template refuses the turns, cannot leave the last one open, or writes the
             current time.
     """
+    if not settings.chat_template:
+        return request.text
+    turns = build_chat_turns(request, settings.system_instruction)
+    apply_template = partial(render_template, tokenizer, template_args)
     continued = is_answer_begun(turns)
     arguments = {"add_generation_prompt": not continued, "continue_final_message": continued}
     try:

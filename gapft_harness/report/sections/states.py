@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from gapft_harness.analysis.decomposition import (
     STABLE_ITEMS,
-    Decomposition,
     find_unstable_states,
 )
 from gapft_harness.analysis.estimate import Estimate, estimate_share
@@ -67,25 +66,13 @@ def build_decomposition(findings: Findings) -> Section:
         {
             "label": condition.label,
             "condition": name,
-            **list_rates(condition.mean),
+            **condition.mean.list_rates(),
         }
         for name, condition in findings.conditions.items()
     ]
     columns = add_hidden([Column("label", "condition"), *rates, *terms], rows)
     table = Table("decomposition", columns, rows, _DECOMPOSITION_NOTE)
     return Section("Where the change comes from", tables=[table], figures=[_draw_flows(findings)])
-
-
-def list_rates(parts: Decomposition) -> Row:
-    """List the rates within each state, and the terms of the change (Equations 8 and 9)."""
-    return {
-        "kappa_S": parts.kappa_s,
-        "kappa_U": parts.kappa_u,
-        "rho_G": parts.rho_g,
-        "term_S": parts.terms.s,
-        "term_U": parts.terms.u,
-        "term_G": parts.terms.g,
-    }
 
 
 def _draw_flows(findings: Findings) -> Figure:

@@ -13,7 +13,6 @@ from gapft_harness.report.findings.computation import (
     is_budget_matched,
 )
 from gapft_harness.report.reading.columns import count_codes
-from gapft_harness.report.sections.states import list_rates
 
 _BUDGET_NOTE = (
     "n example slots, N exposures, L processed tokens (mean over seeds), J optimizer steps "
@@ -102,7 +101,7 @@ def _build_seed(condition: ConditionFindings, seed: int, model: SeedFindings) ->
         "pass_at_1": parts.pass_at_1,
         "correct": parts.correct,
         **asdict(parts),
-        **list_rates(parts),
+        **parts.list_rates(),
         **count_codes(trained.deployed.statuses),
         "slots": budget.pop("n"),
         "problems": trained.problems,
