@@ -297,7 +297,7 @@ def test_passing_responses_are_read_in_order(
     read = PoolResponses(path, prompts, conversation=True)
     for name in data.draw(st.permutations([*passed])):
         state = "G" if passed[name][0] else "S"
-        problem = replace(build_evidence(name, state), read_verified=read.read_verified)
+        problem = replace(build_evidence(name, state), read_responses=read.read_responses)
         right = [build_sample(name, i - 1) for i, p in enumerate(passed[name]) if p]
         assert list(problem.verified) == right
         assert [e.prompt_ids for e in problem.each_verified()] == [prompts[name]] * len(right)

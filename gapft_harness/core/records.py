@@ -6,8 +6,8 @@ Symbols follow the paper *Learning from the Gap Between Pass@K and Pass@1*: stat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from gapft_harness.core.errors import PoolTooSmallError
@@ -202,9 +202,9 @@ class Evidence:
         gold: the reference for the task's verifier.
         samples: the number of drawn samples, K; None: unknown.
         max_gen_toks: the length limit of the response in tokens; None: unknown.
-        read_verified: the function that ``each_verified`` calls; None: only ``response`` is known.
-        read_greedy: returns the source's deployment decode of a problem id, passed or not; or None.
-        read_samples: the function that ``each_sample`` calls; None: the samples are unknown.
+        read_responses: reads the responses to a problem id from disk, by index, the deployment
+            decode first, each with its prompt's token ids and its verdict's status; None: only
+            ``response`` is known.
     """
 
     problem_id: str
@@ -217,31 +217,42 @@ class Evidence:
     gold: Gold = None
     samples: int | None = None
     max_gen_toks: int | None = None
-    read_verified: Callable[[Evidence], tuple[Evidence, ...]] | None = field(
-        default=None, compare=False, repr=False
+    read_responses: Callable[[str], Iterable[tuple[Response, tuple[int, ...], Status]]] | None = (
+        field(default=None, compare=False, repr=False)
     )
-    read_greedy: Callable[[str], Response | None] | None = field(
-        default=None, compare=False, repr=False
-    )
-    read_samples: Callable[[Evidence], tuple[tuple[Evidence, Status], ...]] | None = field(
-        default=None, compare=False, repr=False
-    )
+
+    def each_response(self) -> tuple[tuple[Evidence, Status], ...]:
+        """Return a copy of this evidence for each response, with its verdict's status.
+
+        Ordered by index, the deployment decode first. Every call reads the responses from disk.
+        """
+        rows = () if self.read_responses is None else self.read_responses(self.problem_id)
+        return tuple(
+            (replace(self, response=response, prompt_ids=prompt_ids), status)
+            for response, prompt_ids, status in rows
+        )
 
     def each_sample(self) -> tuple[tuple[Evidence, Status], ...]:
-        """Return a copy of this evidence for each sample, passed or not, with its verdict's status.
-
-        Ordered by index, without the deployment decode. Every call reads the samples from disk.
-        """
-        return self.read_samples(self) if self.read_samples is not None else ()
+        """Return ``each_response`` without the deployment decode."""
+        return tuple((e, status) for e, status in self.each_response() if not e.is_deployed)
 
     def each_verified(self) -> tuple[Evidence, ...]:
         """Return a copy of this evidence for each response that passed, ordered by index.
 
         In state G the deployment decode is first. Every call reads the responses from disk.
         """
-        if self.read_verified is not None:
-            return self.read_verified(self)
-        return () if self.response is None else (self,)
+        if self.read_responses is None:
+            return () if self.response is None else (self,)
+        return tuple(
+            e
+            for e, status in self.each_response()
+            if status == "pass" and (self.state == "G" or not e.is_deployed)
+        )
+
+    @property
+    def is_deployed(self) -> bool:
+        """Whether the response is the source's deployment decode."""
+        return self.response is not None and self.response.index == GREEDY
 
     @property
     def verified(self) -> tuple[Response, ...]:

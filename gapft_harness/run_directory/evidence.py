@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from gapft_harness.core.records import GREEDY, Evidence, Response, Status
+from gapft_harness.core.records import Evidence, Response, Status
 from gapft_harness.run_directory.tables import (
     parse_response,
     read_judged,
@@ -28,8 +27,8 @@ _MAX_GROUPS = 2
 class PoolResponses:
     """Reads the responses of problems from a split's table when a selector asks for them.
 
-    See ``Evidence.each_verified``, ``each_sample`` and ``read_greedy``. If problems are requested
-    in the order of the pool, the table is read once; otherwise parts of it are read again.
+    See ``Evidence.read_responses``. If problems are requested in the order of the pool, the table
+    is read once; otherwise parts of it are read again.
 
     Args:
         path: the table of the split's responses.
@@ -56,46 +55,21 @@ class PoolResponses:
         """Pickle the arguments only: a selector's worker processes read the table themselves."""
         return PoolResponses, (self._path, self._prompts, self._conversation, self._k)
 
-    def read_verified(self, evidence: Evidence) -> tuple[Evidence, ...]:
-        """Return the problem's verified responses by index; see ``Evidence.each_verified``."""
-        return tuple(
-            self._replace_response(evidence, row)
-            for row in self._read_rows(evidence.problem_id)
-            if row["status"] == "pass" and (evidence.state == "G" or row["index"] != GREEDY)
-        )
+    def read_responses(self, problem_id: str) -> Iterator[tuple[Response, tuple[int, ...], Status]]:
+        """Yield the responses to a problem by index, each with its prompt and its status."""
+        import pyarrow.compute as pc
 
-    def read_samples(self, evidence: Evidence) -> tuple[tuple[Evidence, Status], ...]:
-        """Return the problem's samples by index, each with its prompt and its verdict's status."""
-        return tuple(
-            (self._replace_response(evidence, row), row["status"])
-            for row in self._read_rows(evidence.problem_id, with_failed=True)
-            if row["index"] != GREEDY
-        )
-
-    def read_greedy(self, problem_id: str) -> Response | None:
-        """Return the problem's greedy response, passed or not; see ``Evidence.read_greedy``."""
-        rows = (row for row in self._read_rows(problem_id) if row["index"] == GREEDY)
-        return next(map(parse_response, rows), None)
+        for number, (first, last) in enumerate(self._group_bounds):
+            if first <= problem_id <= last:
+                rows = self._group(number)
+                for row in rows.filter(pc.equal(rows["problem_id"], problem_id)).to_pylist():
+                    response = parse_response(row)
+                    yield response, self.find_prompt(response), row["status"]
 
     def find_prompt(self, response: Response) -> tuple[int, ...]:
         """Return the token ids of the training prompt of a response."""
         context_ids = response.context_ids if self._conversation else ()
         return context_ids or self._prompts[response.problem_id]
-
-    def _replace_response(self, evidence: Evidence, row: Mapping[str, Any]) -> Evidence:
-        response = parse_response(row)
-        return replace(evidence, response=response, prompt_ids=self.find_prompt(response))
-
-    def _read_rows(self, problem_id: str, with_failed: bool = False) -> list[dict[str, Any]]:
-        """Return the rows of a problem's responses, by index; see ``_read_group``."""
-        import pyarrow.compute as pc
-
-        found = []
-        for number, (first, last) in enumerate(self._group_bounds):
-            if first <= problem_id <= last:
-                rows = self._group(number, with_failed)
-                found += rows.filter(pc.equal(rows["problem_id"], problem_id)).to_pylist()
-        return found
 
     @cached_property
     def _group_bounds(self) -> list[tuple[str, str]]:
@@ -109,25 +83,14 @@ class PoolResponses:
             ]
         return [(c[0].as_py(), c[-1].as_py()) if len(c) else ("", "") for c in columns]
 
-    def _read_group(self, number: int, with_failed: bool) -> pa.Table:
-        """Read a row group without samples after the first K.
-
-        Args:
-            number: the row group.
-            with_failed: whether to keep samples that did not pass.
-        """
+    def _read_group(self, number: int) -> pa.Table:
+        """Read a row group without samples after the first K."""
         import pyarrow.compute as pc
         import pyarrow.parquet as pq
 
         with pq.ParquetFile(self._path) as file:
             rows = file.read_row_group(number)
-        deployment = pc.less(rows["index"], 0)
-        kept = pc.equal(rows["status"], "pass")
-        if with_failed:
-            kept = pc.is_valid(rows["status"])
-        if self._k is not None:
-            kept = pc.and_(kept, pc.less(rows["index"], self._k))
-        return rows.filter(pc.or_(kept, deployment))
+        return rows if self._k is None else rows.filter(pc.less(rows["index"], self._k))
 
 
 def read_evidence(
@@ -178,9 +141,7 @@ def read_evidence(
                 problem.gold,
                 state.samples,
                 max_gen_toks,
-                stored.read_verified,
-                stored.read_greedy,
-                stored.read_samples,
+                stored.read_responses,
             )
         )
     return evidence

@@ -238,14 +238,13 @@ def _rank_responses(evidence: Evidence, responses: str, rng: Stream) -> list[Evi
         response_stream = rng.child("responses")
         pairs.sort(key=lambda pair: response_stream.key(f"{pair[0].problem_id}/{pair[1].index}"))
         return [e for e, _ in pairs]
-    read_greedy = evidence.read_greedy
-    deployed = read_greedy(evidence.problem_id) if read_greedy is not None else None
-    if deployed is None:
+    deployed = [e.response for e, _ in evidence.each_response() if e.is_deployed]
+    if not deployed or deployed[0] is None:
         raise UserError(
             f"selector {_SELECTOR!r}: responses is 'nearest', but the greedy response to problem "
             f"{evidence.problem_id} is unknown; expected a pool that was searched"
         )
-    ids = deployed.token_ids
+    ids = deployed[0].token_ids
     pairs.sort(key=lambda pair: (-_count_shared_prefix(pair[1].token_ids, ids), pair[1].index))
     return [e for e, _ in pairs]
 

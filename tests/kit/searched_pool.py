@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -85,21 +85,16 @@ def build_searched_pool(outcomes: Sequence[Outcome]) -> SearchedPool:
     """Build the evidence of a searched pool; problem ids begin with the state."""
     judged: dict[tuple[str, int], tuple[Response, Status]] = {}
 
-    def read_samples(problem: Evidence) -> tuple[tuple[Evidence, Status], ...]:
-        rows = [judged[problem.problem_id, index] for index in range(K)]
-        return tuple((replace(problem, response=row), status) for row, status in rows)
+    prompts: dict[str, tuple[int, ...]] = {}
 
-    def read_verified(problem: Evidence) -> tuple[Evidence, ...]:
-        greedy, status = judged[problem.problem_id, GREEDY]
-        passed = [replace(problem, response=greedy)] if status == "pass" else []
-        return (*passed, *(sample for sample, s in read_samples(problem) if s == "pass"))
-
-    def read_greedy(problem_id: str) -> Response | None:
-        return judged[problem_id, GREEDY][0]
+    def read_responses(problem_id: str) -> list[tuple[Response, tuple[int, ...], Status]]:
+        rows = [judged[problem_id, index] for index in (GREEDY, *range(K))]
+        return [(response, prompts[problem_id], status) for response, status in rows]
 
     evidence = []
     for number, outcome in enumerate(outcomes):
         name = f"{outcome.state}{number:03d}"
+        prompts[name] = (number,) * outcome.prompt
         for index in range(-1, K):
             length = outcome.lengths[index + 1]
             text = outcome.letter if outcome.is_bare else f"{outcome.letter}, for a reason"
@@ -117,15 +112,13 @@ def build_searched_pool(outcomes: Sequence[Outcome]) -> SearchedPool:
                 problem_id=name,
                 state=outcome.state,
                 response=None if kept is None else judged[name, kept][0],
-                prompt_ids=(number,) * outcome.prompt,
+                prompt_ids=prompts[name],
                 passing_samples=len(passing),
                 first_success=min(passing, default=None),
                 document={"subject": outcome.subject},
                 gold={"answer": outcome.letter},
                 samples=K,
-                read_verified=read_verified,
-                read_greedy=read_greedy,
-                read_samples=read_samples,
+                read_responses=read_responses,
             )
         )
     return SearchedPool(tuple(sorted(evidence, key=lambda e: e.problem_id)), judged)

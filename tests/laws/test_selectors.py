@@ -371,12 +371,11 @@ def test_unverified_samples_do_not_depend_on_verdicts(
     """Other states and verdicts give the same samples."""
     states = data.draw(st.permutations([e.state for e in searched.evidence]))
 
-    def read_samples(problem: Evidence) -> Any:
-        rows = (searched.judged[problem.problem_id, index] for index in range(K))
-        return tuple((replace(problem, response=response), "error") for response, _ in rows)
+    def read_responses(name: str) -> Any:
+        return [(searched.judged[name, index][0], (), "error") for index in range(-1, K)]
 
     changed = [
-        replace(problem, state=state, read_samples=read_samples)
+        replace(problem, state=state, read_responses=read_responses)
         for problem, state in zip(searched.evidence, states, strict=True)
     ]
     other = replace(searched, evidence=tuple(changed))

@@ -67,11 +67,16 @@ def test_divides_strata_evenly(counts: Any, times: int) -> None:
 
 def build_searched(name: str, greedy: list[int], passing: dict[int, list[int]]) -> Evidence:
     """Build a recovered failure from the token ids of its greedy and passing responses."""
-    responses = [Response(name, i, "t", tuple(ids), "stop", 0) for i, ids in passing.items()]
-    first = replace(build_evidence(name, "S"), response=responses[0])
-    failed = Response(name, GREEDY, "t", tuple(greedy), "stop", 0)
-    verified = tuple(replace(first, response=response) for response in responses)
-    return replace(first, read_verified=lambda _: verified, read_greedy=lambda _: failed)
+    responses = [
+        Response(name, i, "t", tuple(ids), "stop", 0)
+        for i, ids in {GREEDY: greedy, **passing}.items()
+    ]
+    evidence = replace(build_evidence(name, "S"), response=responses[1])
+    rows = [
+        (response, evidence.prompt_ids, "fail" if response.index == GREEDY else "pass")
+        for response in responses
+    ]
+    return replace(evidence, read_responses=lambda _: rows)
 
 
 def test_nearest_response_shares_longest_prefix() -> None:
