@@ -16,7 +16,14 @@ from gapft_harness.core.records import Gold
 from gapft_harness.hooks.judge import Judge
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.outcomes.logs import Evaluation, Log
-from gapft_harness.outcomes.samples import NO_FILTER, Sample, find_field, list_filters, name_score
+from gapft_harness.outcomes.samples import (
+    NO_FILTER,
+    Sample,
+    find_field,
+    list_filters,
+    name_score,
+    select_samples,
+)
 from gapft_harness.outcomes.table import find_first
 from gapft_harness.recipe.reading import parse_yaml
 
@@ -52,7 +59,7 @@ class JudgedLog(Log):
     def read_samples(self) -> Iterator[Sample]:
         """Yield the judged responses."""
         score = name_score(self.verifier, self.filter or NO_FILTER)
-        samples = _select_samples(Log.read_samples(self), self.filter)
+        samples = select_samples(Log.read_samples(self), self.filter)
         for sample, passed, reason in zip(samples, self.passed, self.reasons, strict=True):
             yield sample._replace(scores={score: passed}, reason=reason)
 
@@ -111,9 +118,9 @@ def _judge_log(log: Log, judge: Judge, rule: Rule, options: CompareOptions) -> J
     passed = array("b")
     reasons = list[str]()
     unjudged = 0
-    samples = _select_samples(log.read_samples(), filter_name)
+    samples = select_samples(log.read_samples(), filter_name)
     while batch := [*islice(samples, _CHUNK)]:
-        texts = [_read_text(sample, log) for sample in batch]
+        texts = [log.require_text(sample) for sample in batch]
         golds = [_read_gold(gold_source, sample, log, judge, rule) for sample in batch]
         for verdict in judge.verify(texts, golds):
             passed.append(verdict.passed)
@@ -135,32 +142,13 @@ def _judge_log(log: Log, judge: Judge, rule: Rule, options: CompareOptions) -> J
     )
 
 
-def _select_samples(samples: Iterator[Sample], filter: str | None) -> Iterator[Sample]:
-    """Yield the samples under a filter; one without scores belongs to every filter."""
-    return (
-        sample
-        for sample in samples
-        if filter is None or filter in (list_filters(sample) or [filter])
-    )
-
-
-def _read_text(sample: Sample, log: Log) -> str:
-    if sample.text is None:
-        reason = sample.reason or (
-            "has no text of a response (multiple-choice and perplexity tasks score likelihoods); "
-            "expected a generation task"
-        )
-        raise UserError(f"{log.name_entry(sample.line)}: {reason}")
-    return sample.text
-
-
 def _find_gold_source(log: Log, first: Sample, name: str | None, judge: Judge, rule: Rule) -> str:
     """Find where a log has its gold answers: the user's source, or the first that fits.
 
     Raises:
         UserError: the verifier accepts none of the sources.
     """
-    _read_text(first, log)  # raises if the log has no texts to judge
+    log.require_text(first)  # raises if the log has no texts to judge
     sources = [_TARGET, _LETTER_OF_TARGET] if first.gold is not None else []
     sources += [f"doc.{field}" for field in _GOLD_FIELDS if first.problem.get(field)]
     sources.append(_DOCUMENT)

@@ -11,8 +11,8 @@ from gapft_harness.analysis.pass_at_k import list_reported_k
 from gapft_harness.gap.logs import GREEDY_LOG, SAMPLES_LOG
 from gapft_harness.gap.prospects import Advice
 from gapft_harness.gap.searched import Search
-from gapft_harness.outcomes.logs import Log, open_log
-from gapft_harness.outcomes.samples import VERDICT, Sample, list_filters, name_score
+from gapft_harness.outcomes.logs import open_log
+from gapft_harness.outcomes.samples import VERDICT, Sample, name_score, select_samples
 from gapft_harness.outcomes.searches import SearchFindings
 from gapft_harness.presentation.content import Column, Figure, Row, Section, Table, format_value
 from gapft_harness.presentation.explorer import (
@@ -277,17 +277,13 @@ def _read_pairs(search: Search) -> Iterator[_Pair]:
     """Read the rows under the chosen filter, in the order of the problems."""
     groups = [
         groupby(
-            _select_samples(open_log(search.logs[kind]), search.chosen),
+            select_samples(open_log(search.logs[kind]).read_samples(), search.chosen),
             key=lambda sample: sample.line,
         )
         for kind in (GREEDY_LOG, SAMPLES_LOG)
     ]
     for (_, greedy), (_, samples) in zip(*groups, strict=True):
         yield [*greedy], [*samples]
-
-
-def _select_samples(log: Log, chosen: str) -> Iterator[Sample]:
-    return (sample for sample in log.read_samples() if chosen in list_filters(sample))
 
 
 def _explore_sample(sample: Sample, chosen: str) -> ExploredResponse:

@@ -130,6 +130,20 @@ class Log:
         """Name an entry of the log for a message: file and line, or Inspect's sample."""
         return f"{self.path}, {_ENTRY_NAMES.get(self.kind, 'line')} {number}"
 
+    def require_text(self, sample: Sample) -> str:
+        """Return the text of a sample.
+
+        Raises:
+            UserError: it has none.
+        """
+        if sample.text is None:
+            reason = sample.reason or (
+                "has no text of a response (multiple-choice and perplexity tasks score "
+                "likelihoods); expected a generation task"
+            )
+            raise UserError(f"{self.name_entry(sample.line)}: {reason}")
+        return sample.text
+
     def higher_is_better(self, metric: str) -> bool | None:
         """Return whether a metric is better when higher, by lm_eval's results; None if unknown."""
         if metric == VERDICT:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -74,6 +74,15 @@ def name_score(metric: str, filter: str = NO_FILTER) -> str:
 def list_filters(sample: Sample) -> list[str]:
     """List the filters under which a sample has scores."""
     return _list_filters(tuple(sample.scores))
+
+
+def select_samples(samples: Iterable[Sample], filter: str | None) -> Iterator[Sample]:
+    """Yield the samples under a filter; one without scores belongs to every filter."""
+    return (
+        sample
+        for sample in samples
+        if filter is None or filter in (list_filters(sample) or [filter])
+    )
 
 
 @lru_cache

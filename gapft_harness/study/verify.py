@@ -8,7 +8,7 @@ from pathlib import Path
 from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.protocols import Progress
 from gapft_harness.stages.verify import run as verification
-from gapft_harness.stages.verify.differences import Differences
+from gapft_harness.stages.verify.differences import Differences, compare_files
 from gapft_harness.study.cells import read_cells
 from gapft_harness.study.findings import compute_study
 from gapft_harness.study.page import build_page
@@ -58,16 +58,4 @@ def verify_study(
 def _compare_report(study: StudyRecipe, path: Path) -> Iterator[str]:
     """Compare the files of a study's report with those that its cells give now."""
     expected = build_page(compute_study(study, read_cells(study, path))).build_files()
-    folder = path / REPORT
-    stored = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
-    for name in sorted(expected.keys() | stored):
-        if name not in stored:
-            yield f"{REPORT}/{name}: is missing"
-        elif name not in expected:
-            yield f"{REPORT}/{name}: does not belong to a report"
-        elif (folder / name).read_bytes() != expected[name]:
-            hint = "; figures also differ between versions of matplotlib"
-            yield (
-                f"{REPORT}/{name}: differs from the file that the cells give now; if they changed, "
-                f"run the study again{hint if name.endswith(('.svg', '.html')) else ''}"
-            )
+    return compare_files(path / REPORT, expected)

@@ -8,9 +8,9 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import STOP_STRING
-from gapft_harness.core.thoughts import scan_thoughts
+from gapft_harness.core.thoughts import opens_thought, scan_thoughts
 from gapft_harness.core.turn_end import find_turn_end
-from gapft_harness.hooks.protocols import Generation, SamplerSettings
+from gapft_harness.hooks.protocols import Generated, Generation, SamplerSettings
 
 #: Entries of a model's generation_config that do not affect how tokens are drawn.
 _HARMLESS_ENTRIES = frozenset({"transformers_version", "_from_model_config", "use_cache"})
@@ -118,19 +118,29 @@ def cut_response(
     return Generation(text, tuple(response_ids), "length" if end is None else "stop")
 
 
-def separate_open_thought(generation: Generation, opened_by_prompt: bool) -> Generation:
-    """Return a response that is only reasoning as servers do: apart from an empty text.
+def build_generated(
+    prompt_ids: Sequence[int], prompt: str, generations: Iterable[Generation]
+) -> Generated:
+    """Build the result of one request; a response that is only reasoning has an empty text.
 
-    If the prompt opened a reasoning block that the response does not close, no tag in its text
-    shows that it has no answer.
+    If the prompt opened a reasoning block that a response does not close, no tag in its text shows
+    that it has no answer: the text is put apart, as servers do.
 
     Args:
-        generation: the response.
-        opened_by_prompt: whether the prompt ends with the opening tag of a block.
+        prompt_ids: the token ids of the prompt.
+        prompt: its rendered text; empty if it is not known.
+        generations: the responses.
     """
-    if not opened_by_prompt or scan_thoughts(generation.text).is_closed:
-        return generation
-    return replace(generation, text="", reasoning=generation.text)
+    is_open = opens_thought(prompt)
+    return Generated(
+        tuple(prompt_ids),
+        tuple(
+            replace(response, text="", reasoning=response.text)
+            if is_open and not scan_thoughts(response.text).is_closed
+            else response
+            for response in generations
+        ),
+    )
 
 
 def split_generation_config(own: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -17,7 +17,6 @@ from gapft_harness.core.cpu import describe_slow_dtype
 from gapft_harness.core.errors import GapftError, UserError, is_out_of_memory, summarize_error
 from gapft_harness.core.pretrained import to_id_list
 from gapft_harness.core.records import BLOCK, Adapter, Decoding
-from gapft_harness.core.thoughts import opens_thought
 from gapft_harness.core.turn_end import check_vocabulary
 from gapft_harness.hooks.protocols import (
     Generated,
@@ -34,12 +33,12 @@ from gapft_harness.lm_eval_bridge.samplers.decode_loop import (
     StopRules,
 )
 from gapft_harness.lm_eval_bridge.samplers.endings import (
+    build_generated,
     cut_response,
     find_end_ids,
     find_turn_end_ids,
     format_ignored_entries,
     require_end_ids,
-    separate_open_thought,
     split_generation_config,
 )
 from gapft_harness.lm_eval_bridge.samplers.hf_arguments import AUTO_BATCH_SIZE, check_arguments
@@ -179,15 +178,10 @@ class HfSampler:
         # lm-eval also cuts at the text of the tokenizer's end token, if a model spells it out.
         stops += (self._lm.tok_decode(self._lm.eot_token_id, skip_special_tokens=False),)
         return [
-            Generated(
-                tuple(prompts[number]),
-                tuple(
-                    separate_open_thought(
-                        cut_response(row.ids, ends, stops, self._decode),
-                        opens_thought(texts[number]),
-                    )
-                    for row in rows[number]
-                ),
+            build_generated(
+                prompts[number],
+                texts[number],
+                (cut_response(row.ids, ends, stops, self._decode) for row in rows[number]),
             )
             if number in rows
             else beyond_context(request)

@@ -17,7 +17,6 @@ from gapft_harness.core.errors import UserError, summarize_error
 from gapft_harness.core.records import Adapter, Decoding, TokensFrom
 from gapft_harness.core.streams import derive_key
 from gapft_harness.core.text import replace_surrogates
-from gapft_harness.core.thoughts import opens_thought
 from gapft_harness.hooks.protocols import (
     Generated,
     Generation,
@@ -25,7 +24,7 @@ from gapft_harness.hooks.protocols import (
     Request,
     SamplerSettings,
 )
-from gapft_harness.lm_eval_bridge.samplers.endings import separate_open_thought
+from gapft_harness.lm_eval_bridge.samplers.endings import build_generated
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
 
 
@@ -159,11 +158,8 @@ class LmEvalSampler:
         generated = []
         rest = iter(responses)
         for request, prompt, ids in zip(requests, prompts, prompt_ids, strict=True):
-            is_open = tokenizer is not None and opens_thought(prompt)
             own = islice(rest, len(request.indices))
-            generated.append(
-                Generated(ids, tuple(separate_open_thought(response, is_open) for response in own))
-            )
+            generated.append(build_generated(ids, prompt if tokenizer else "", own))
         return generated
 
     def describe(self) -> dict[str, Any]:

@@ -118,11 +118,7 @@ def _build_response(
     settings: LogResponses,
     greedy: bool,
 ) -> LoggedResponse:
-    if sample.text is None:
-        raise UserError(
-            f"{location}: "
-            f"{sample.reason or 'has no text of a response; expected a generation task'}"
-        )
+    text = log.require_text(sample)
     # The log's verdict, and where it comes from
     passed = None
     source = ""
@@ -146,7 +142,7 @@ def _build_response(
         location,
         _find_key(log, sample, settings),
         GREEDY if greedy and not is_numbered(log) else index,
-        replace_text_surrogates(sample.text),
+        replace_text_surrogates(text),
         passed,
         source,
         sample.ended,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 from gapft_harness.core.errors import GapftError, describe_error
@@ -95,3 +96,22 @@ def compare_ids(
         f"{place}: has other problems than {other}: {len(actual_ids)} and {len(expected_ids)}; the "
         f"first difference is {a} and {b}"
     )
+
+
+def compare_files(
+    folder: Path, expected: Mapping[str, bytes], ignored: tuple[str, ...] = ()
+) -> Iterator[str]:
+    """Yield a sentence for each file of a report that differs from one that is made again.
+
+    Args:
+        folder: the report.
+        expected: the bytes of its files by their paths in it.
+        ignored: endings of names of files of which the bytes are not compared.
+    """
+    written = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
+    for name in sorted(expected.keys() ^ written):
+        fault = "missing" if name in expected else "not a file of this report"
+        yield f"{folder.name}/{name}: is {fault}"
+    for name in sorted(expected.keys() & written):
+        if not name.endswith(ignored) and (folder / name).read_bytes() != expected[name]:
+            yield f"{folder.name}/{name}: differs from what the outputs give now"

@@ -10,7 +10,7 @@ from gapft_harness.hooks.manager import Plugins
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.report import hash_report_inputs, read_report_inputs, restrict_run
-from gapft_harness.stages.verify.differences import Differences
+from gapft_harness.stages.verify.differences import Differences, compare_files
 
 #: Files that also depend on the version of matplotlib.
 _DRAWN = (".svg", "index.html")
@@ -44,10 +44,4 @@ def _compare_files(run: RunDirectory, plugins: Plugins) -> Iterator[str]:
     shown = restrict_run(run, plugins, facts["conditions"], facts["seeds"])
     page = build_report(read_report_inputs(shown, plugins))
     expected = page.build_files()
-    written = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
-    for name in sorted(expected.keys() ^ written):
-        fault = "missing" if name in expected else "not a file of this report"
-        yield f"{layout.REPORT}/{name}: is {fault}"
-    for name in sorted(expected.keys() & written):
-        if not name.endswith(_DRAWN) and (folder / name).read_bytes() != expected[name]:
-            yield f"{layout.REPORT}/{name}: differs from what the outputs of the run give"
+    yield from compare_files(folder, expected, ignored=_DRAWN)

@@ -17,7 +17,6 @@ from typing import Any
 from gapft_harness.core.credentials import KEY_VARIABLE, strip_credentials
 from gapft_harness.core.errors import GapftError, UserError, did_you_mean
 from gapft_harness.core.records import STOP_STRING, Adapter, Decoding, TokensFrom
-from gapft_harness.core.thoughts import opens_thought
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.hooks.protocols import (
     Generated,
@@ -28,7 +27,7 @@ from gapft_harness.hooks.protocols import (
     beyond_context,
 )
 from gapft_harness.lm_eval_bridge.samplers.adapter_fit import check_adapter
-from gapft_harness.lm_eval_bridge.samplers.endings import separate_open_thought
+from gapft_harness.lm_eval_bridge.samplers.endings import build_generated
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import (
     Retokenizer,
     build_chat_turns,
@@ -461,9 +460,8 @@ class ServerSampler:
         elif self._retokenizer is not None:
             prompt_ids = self._retokenizer.prompt_ids([self._render(request)])[0]
         # a chat server with a reasoning parser removes the closing tag, so it is not known here
-        is_open = not self._arguments.is_chat and opens_thought(self._render(request))
-        generations = (self._build_generation(choice) for choice in answers)
-        return Generated(prompt_ids, tuple(separate_open_thought(g, is_open) for g in generations))
+        text = "" if self._arguments.is_chat else self._render(request)
+        return build_generated(prompt_ids, text, map(self._build_generation, answers))
 
     def _build_generation(self, choice: Choice) -> Generation:
         ids = choice.find_text_ids(self._decode)

@@ -11,6 +11,7 @@ import io
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, get_args
 
 from lm_eval.models.vllm_causallms import VLLM
@@ -23,7 +24,6 @@ from vllm.platforms import current_platform
 from gapft_harness.core.errors import UserError, summarize_error
 from gapft_harness.core.pretrained import load_generation_config, to_id_list
 from gapft_harness.core.records import Adapter, Decoding
-from gapft_harness.core.thoughts import opens_thought
 from gapft_harness.hooks.protocols import (
     Generated,
     Generation,
@@ -34,11 +34,11 @@ from gapft_harness.hooks.protocols import (
 )
 from gapft_harness.lm_eval_bridge.samplers.adapter_fit import check_adapter
 from gapft_harness.lm_eval_bridge.samplers.endings import (
+    build_generated,
     cut_response,
     find_end_ids,
     find_turn_end_ids,
     format_ignored_entries,
-    separate_open_thought,
     split_generation_config,
 )
 from gapft_harness.lm_eval_bridge.samplers.model_identity import describe_engine
@@ -205,7 +205,6 @@ class VllmSampler:
             for index, seed in zip(request.indices, request.seeds, strict=True)
         ]
         # Generate, and gather the responses of each request
-        opened = [opens_thought(self._retokenizer.render(request)) for request in requests]
         self._lm.model.reset_prefix_cache()
         outputs = iter(
             self._lm.model.generate(
@@ -216,18 +215,17 @@ class VllmSampler:
             )
         )
         return [
-            Generated(
-                tuple(ids),
-                tuple(
-                    separate_open_thought(
-                        self._build_generation(next(outputs), stops, ends), is_open
-                    )
-                    for _ in request.indices
+            build_generated(
+                ids,
+                self._retokenizer.render(request),
+                (
+                    self._build_generation(output, stops, ends)
+                    for output in islice(outputs, len(request.indices))
                 ),
             )
             if ids is not None
             else beyond_context(request)
-            for request, ids, is_open in zip(requests, prompts, opened, strict=True)
+            for request, ids in zip(requests, prompts, strict=True)
         ]
 
     def describe(self) -> dict[str, Any]:
