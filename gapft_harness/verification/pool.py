@@ -73,7 +73,8 @@ class WorkerPool(Closing):
 
     Args:
         function: ``module:name`` of a function from one JSON value to a JSON value.
-        workers: maximum number of worker processes; they start when first needed.
+        workers: maximum number of worker processes; None: one per core, at most 8. They start when
+            first needed.
         timeout_s: seconds of wall time for one item, without the start of a worker.
         memory_bytes: address space of one worker (``RLIMIT_AS``); None for no limit.
         setup: ``module:name`` of a function that a worker calls once before its first item,
@@ -86,11 +87,12 @@ class WorkerPool(Closing):
     def __init__(
         self,
         function: str,
-        workers: int = 2,
+        workers: int | None = None,
         timeout_s: float = 5.0,
         memory_bytes: int | None = None,
         setup: str | None = None,
     ) -> None:
+        workers = min(8, os.cpu_count() or 1) if workers is None else workers
         if workers < 1 or timeout_s <= 0:
             raise ValueError("workers and timeout_s must be positive")
         for name in filter(None, (function, setup)):

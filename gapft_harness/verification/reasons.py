@@ -16,6 +16,9 @@ _MAX_KINDS = 1000
 #: Maximum characters of a kind.
 _MAX_LENGTH = 120
 
+#: Maximum characters of an answer in a reason.
+_MAX_ANSWER = 60
+
 #: The parts of a reason that differ within a kind: text after "said", quotations, numbers.
 _VARIABLE_PART = re.compile(r"\bsaid .*|'[^']*'|\"[^\"]*\"|\d+(?:[.,]\d+)*")
 
@@ -23,6 +26,11 @@ OTHER = "other reasons"
 
 #: A status and a kind of reason.
 Kind = tuple[str, str]
+
+
+def show_answer(answer: str) -> str:
+    """Return the beginning of an answer for a reason, such as ``said 12``."""
+    return f"said {answer}" if len(answer) <= _MAX_ANSWER else f"said {answer[:_MAX_ANSWER]}…"
 
 
 @lru_cache(maxsize=1024)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -18,9 +17,9 @@ from gapft_harness.core.processes import Closing
 from gapft_harness.verification.mathematics.notation import tidy_answer
 from gapft_harness.verification.mathematics.responses import find_boxed_answer, find_written_answer
 from gapft_harness.verification.pool import Count, Outcome, Seconds
+from gapft_harness.verification.reasons import show_answer
 
 _INTEGER = re.compile(r"(-?)([0-9]+)")
-_MAX_SHOWN = 60
 #: Incremented when answers are read or compared differently, to explain verdicts that differ.
 _RULES = 10
 #: The mark before the final answer of a solution in GSM8K's gold answers.
@@ -48,7 +47,7 @@ class BoxedMath(Closing):
     ) -> None:
         self._pool = WorkerPool(
             "gapft_harness.verification.mathematics.comparing:compare_answers",
-            workers=workers or min(8, os.cpu_count() or 1),
+            workers=workers,
             timeout_s=timeout_s,
             memory_bytes=memory_bytes,
             setup="gapft_harness.verification.mathematics.comparing:prepare_math",
@@ -148,16 +147,12 @@ def compare_directly(gold: str, answer: str) -> Verdict | None:
         return None
     # Text, not int(): Python refuses to read more than 4,300 digits.
     signed = [(m[2].lstrip("0"), m[1] if m[2].strip("0") else "") for m in integers if m]
-    return Verdict("pass") if signed[0] == signed[1] else Verdict("fail", _describe_answer(answer))
-
-
-def _describe_answer(answer: str) -> str:
-    return f"said {answer}" if len(answer) <= _MAX_SHOWN else f"said {answer[:_MAX_SHOWN]}…"
+    return Verdict("pass") if signed[0] == signed[1] else Verdict("fail", show_answer(answer))
 
 
 def _make_verdict(outcome: Outcome, answer: str) -> Verdict:
     """Convert a worker's outcome for an answer to a verdict."""
-    said = _describe_answer(answer)
+    said = show_answer(answer)
     if outcome.status == "done":
         return Verdict("pass") if outcome.value else Verdict("fail", said)
     reason = f"{outcome.reason}; {said}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
@@ -23,11 +22,11 @@ from gapft_harness.core.extras import require_package
 from gapft_harness.core.processes import Closing
 from gapft_harness.verification.boxes import last_box
 from gapft_harness.verification.pool import Count, Outcome, Seconds
+from gapft_harness.verification.reasons import show_answer
 
 _PACKAGE = "reasoning_gym"
 #: Incremented when the reading of answers changes.
 _RULES = 2
-_MAX_SHOWN = 60
 #: Fields of a gold, with their types.
 _FIELDS = {"generator": str, "settings": dict, "question": str, "answer": str, "metadata": dict}
 
@@ -153,7 +152,7 @@ class ReasoningGym(Closing):
         self._pass_at = pass_at
         self._pool = WorkerPool(
             f"{__name__}:score",
-            workers=workers or min(8, os.cpu_count() or 1),
+            workers=workers,
             timeout_s=timeout_s,
             memory_bytes=memory_bytes,
             setup=f"{__name__}:prepare",
@@ -170,7 +169,7 @@ class ReasoningGym(Closing):
                 verdicts[row] = Verdict("fail", "no answer found")
             elif not is_plain(answer, gold):
                 fault = "which the scorer would run as a program"
-                verdicts[row] = Verdict("fail", f"{_show(answer)}, {fault}")
+                verdicts[row] = Verdict("fail", f"{show_answer(answer)}, {fault}")
             else:
                 items[row] = [answer, gold]
         outcomes = self._pool.map(list(items.values()))
@@ -207,7 +206,7 @@ class ReasoningGym(Closing):
         self._pool.close()
 
     def _build_verdict(self, outcome: Outcome, answer: str) -> Verdict:
-        answer_text = _show(answer)
+        answer_text = show_answer(answer)
         if outcome.status == "timeout":
             return Verdict("timeout", f"{outcome.reason}; {answer_text}")
         if outcome.status != "done":
@@ -216,10 +215,6 @@ class ReasoningGym(Closing):
             return Verdict("pass")
         score_text = f"; scored {outcome.value:.4g}" if outcome.value > 0 else ""
         return Verdict("fail", f"{answer_text}{score_text}")
-
-
-def _show(answer: str) -> str:
-    return f"said {answer[:_MAX_SHOWN]}{'…' if len(answer) > _MAX_SHOWN else ''}"
 
 
 # In a worker process
