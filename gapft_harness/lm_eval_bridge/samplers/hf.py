@@ -15,7 +15,6 @@ from transformers import GenerationConfig
 
 from gapft_harness.core.cpu import describe_slow_dtype
 from gapft_harness.core.errors import GapftError, UserError, is_out_of_memory, summarize_error
-from gapft_harness.core.pretrained import to_id_list
 from gapft_harness.core.records import BLOCK, Adapter, Decoding
 from gapft_harness.core.turn_end import check_vocabulary
 from gapft_harness.hooks.protocols import (
@@ -36,14 +35,13 @@ from gapft_harness.lm_eval_bridge.samplers.endings import (
     build_generated,
     cut_response,
     find_end_ids,
-    find_turn_end_ids,
     format_ignored_entries,
     require_end_ids,
     split_generation_config,
 )
 from gapft_harness.lm_eval_bridge.samplers.hf_arguments import AUTO_BATCH_SIZE, check_arguments
+from gapft_harness.lm_eval_bridge.samplers.lm_sampler import LmSampler
 from gapft_harness.lm_eval_bridge.samplers.merging import merge_adapter
-from gapft_harness.lm_eval_bridge.samplers.model_identity import describe_model
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import (
     check_chat_settings,
     find_start_ids,
@@ -64,12 +62,14 @@ def neutralise_generation_config(model: Any) -> dict[str, Any]:
     return ignored
 
 
-class HfSampler:
+class HfSampler(LmSampler):
     """A Transformers model, loaded by lm-eval's ``hf`` model and decoded by ``DecodeLoop``.
 
     A sample depends on its prompt and its seed; the other requests of a call change it only by
     rounding.
     """
+
+    backend = "hf"
 
     def __init__(self, settings: SamplerSettings, adapter: Adapter | None) -> None:
         """Load the model, and merge the adapter into its weights.
@@ -105,11 +105,7 @@ class HfSampler:
             )
         # Find the tokens that begin prompts and end responses
         self._start_ids = find_start_ids(self._lm.tokenizer, settings)
-        self._own_end_ids = {
-            *to_id_list(self._lm.model.generation_config.eos_token_id),
-            *to_id_list(self._lm.tokenizer.eos_token_id),
-            *find_turn_end_ids(self._lm.tokenizer, settings),
-        }
+        self._own_end_ids = self._find_own_end_ids(self._lm.model.generation_config, settings)
         require_end_ids(self._lm.tokenizer, self._own_end_ids, arguments["pretrained"])
         embeddings = self._lm.model.get_input_embeddings().weight
         check_vocabulary(self._lm.tokenizer, embeddings.shape[0])
@@ -188,18 +184,15 @@ class HfSampler:
             for number, request in enumerate(requests)
         ]
 
-    def describe(self) -> dict[str, Any]:
-        """Return model, weights, device and versions; slow, since it hashes the weight files."""
-        return describe_model(self._lm, self._arguments, self._adapter) | {
-            "end_ids": find_end_ids(self._lm.tokenizer, self._own_end_ids, ()),
-            "generation_config_ignored": {key: str(v) for key, v in self._ignored.items()},
-            "prompt_cache": f"not repeated: {self._loop.reason}"
-            if self._loop.reason
-            else "repeated",
-            "chat_template": self._settings.chat_template,
-            "system_instruction": self._settings.system_instruction,
-            "threads": self._settings.threads,
-            "start_ids": self._start_ids,
+    def _describe_engine(self) -> dict[str, Any]:
+        reason = self._loop.reason
+        return {
+            "architecture": type(self._lm.model).__name__,
+            "parameters": int(self._lm.model.num_parameters()),
+            "dtype": str(self._lm.model.dtype).removeprefix("torch."),
+            "device": str(self._lm.device),
+            "batch_size": str(self._arguments["batch_size"]),
+            "prompt_cache": f"not repeated: {reason}" if reason else "repeated",
         }
 
     def close(self) -> None:

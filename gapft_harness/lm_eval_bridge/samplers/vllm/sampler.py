@@ -16,13 +16,13 @@ from typing import Any, get_args
 
 from lm_eval.models.vllm_causallms import VLLM
 from tqdm import tqdm
-from vllm import SamplingParams, TokensPrompt
+from vllm import SamplingParams, TokensPrompt, envs
 from vllm.config.lora import MaxLoRARanks
 from vllm.exceptions import VLLMError
 from vllm.platforms import current_platform
 
 from gapft_harness.core.errors import UserError, summarize_error
-from gapft_harness.core.pretrained import load_generation_config, to_id_list
+from gapft_harness.core.pretrained import load_generation_config
 from gapft_harness.core.records import Adapter, Decoding
 from gapft_harness.hooks.protocols import (
     Generated,
@@ -37,11 +37,10 @@ from gapft_harness.lm_eval_bridge.samplers.endings import (
     build_generated,
     cut_response,
     find_end_ids,
-    find_turn_end_ids,
     format_ignored_entries,
     split_generation_config,
 )
-from gapft_harness.lm_eval_bridge.samplers.model_identity import describe_engine
+from gapft_harness.lm_eval_bridge.samplers.lm_sampler import LmSampler
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, replace_start_ids
 from gapft_harness.lm_eval_bridge.samplers.text import find_fitting
 from gapft_harness.lm_eval_bridge.samplers.vllm.process import release_engine
@@ -117,7 +116,7 @@ def _parse_number(value: Any, key: str) -> int:
 _START_ERRORS = (TypeError, ValueError, OSError, RuntimeError, ImportError, AssertionError)
 
 
-class VllmSampler:
+class VllmSampler(LmSampler):
     """A vLLM engine in this process; call ``process.prepare_process`` first.
 
     Each sample is a separate request with its own seed. (One request for K samples is not faster:
@@ -126,6 +125,9 @@ class VllmSampler:
     Each call of ``generate`` begins with an empty prefix cache, so its responses do not depend on
     earlier calls; within a call, common prefixes of prompts are computed once.
     """
+
+    backend = "vllm"
+    libraries = ("vllm",)
 
     def __init__(self, settings: SamplerSettings, adapter: Adapter | None) -> None:
         """Start the engine, with an adapter if given.
@@ -140,6 +142,7 @@ class VllmSampler:
         """
         arguments = check_arguments(settings.model_args)
         self._retokenizer = Retokenizer(settings)
+        self._start_ids = self._retokenizer.start_ids
         lora = _build_lora_arguments(adapter, arguments) if adapter else {}
         generation_config = load_generation_config(arguments)
         _, self._ignored = split_generation_config(generation_config.to_diff_dict())
@@ -156,11 +159,7 @@ class VllmSampler:
                 f"{f' with the adapter {adapter.path}' if adapter else ''}: "
                 f"{_describe_root_cause(error)}"
             ) from error
-        self._own_end_ids = {
-            *to_id_list(generation_config.eos_token_id),
-            *to_id_list(self._lm.tokenizer.eos_token_id),
-            *find_turn_end_ids(self._lm.tokenizer, settings),
-        }
+        self._own_end_ids = self._find_own_end_ids(generation_config, settings)
         self._notes = (
             [format_ignored_entries(arguments["pretrained"], self._ignored)]
             if self._ignored
@@ -228,15 +227,24 @@ class VllmSampler:
             for request, ids in zip(requests, prompts, strict=True)
         ]
 
-    def describe(self) -> dict[str, Any]:
-        """Return model, weights, engine and versions; slow, since it hashes the weight files."""
-        return describe_engine(self._lm, self._arguments, self._adapter) | {
-            "end_ids": find_end_ids(self._lm.tokenizer, self._own_end_ids, ()),
-            "generation_config_ignored": {k: str(v) for k, v in self._ignored.items()},
-            "chat_template": self._settings.chat_template,
-            "system_instruction": self._settings.system_instruction,
-            "threads": self._settings.threads,
-            "start_ids": self._retokenizer.start_ids,
+    def _describe_engine(self) -> dict[str, Any]:
+        """Describe the engine; ``engine`` decides whether the same seeds give the same samples."""
+        config = self._lm.model.llm_engine.vllm_config
+        return {
+            "architecture": config.model_config.architecture,
+            "dtype": str(config.model_config.dtype).removeprefix("torch."),
+            "device": current_platform.device_type,
+            "engine": {
+                "in_process": not envs.VLLM_ENABLE_V1_MULTIPROCESSING,
+                "seeds": "one for each sample",
+                "prefix_caching": bool(config.cache_config.enable_prefix_caching),
+                "chunked_prefill": bool(config.scheduler_config.enable_chunked_prefill),
+                "enforce_eager": bool(config.model_config.enforce_eager),
+                "batch_invariant": bool(envs.VLLM_BATCH_INVARIANT),
+                "max_num_seqs": int(config.scheduler_config.max_num_seqs),
+                "max_num_batched_tokens": int(config.scheduler_config.max_num_batched_tokens),
+                "tensor_parallel_size": int(config.parallel_config.tensor_parallel_size),
+            },
         }
 
     def close(self) -> None:
@@ -252,7 +260,7 @@ class VllmSampler:
         texts = [self._retokenizer.render(request) for request in requests]
         unique = list(dict.fromkeys(texts))
         ids_of = {
-            text: replace_start_ids(ids, self._retokenizer.start_ids)
+            text: replace_start_ids(ids, self._start_ids)
             for text, ids in zip(unique, self._lm.tok_encode(unique), strict=True)
         }
         lengths = [len(ids_of[text]) for text in texts]
