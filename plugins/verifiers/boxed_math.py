@@ -21,7 +21,7 @@ from gapft_harness.verification.reasons import show_answer
 
 _INTEGER = re.compile(r"(-?)([0-9]+)")
 #: Incremented when answers are read or compared differently, to explain verdicts that differ.
-_RULES = 10
+_RULES = 11
 #: The mark before the final answer of a solution in GSM8K's gold answers.
 _FINAL = "####"
 

@@ -340,7 +340,10 @@ def _read_item(tokens: Sequence[Token]) -> Value:
 
 
 def _read_equation(sides: Sequence[Sequence[Token]]) -> Value:
-    """Read ``x = 2``, an identity such as ``3 + 4 = 7``, or an equation in variables."""
+    """Read ``x = 2``, an identity such as ``3 + 4 = 7``, or an equation in variables.
+
+    A chain such as ``m + n = 3 + 4 = 7`` is its last side.
+    """
     if not find_name(sides[0]) and find_name(sides[-1]) and len(sides) == 2:
         sides = sides[::-1]  # 2 = x
     name = find_name(sides[0])
@@ -349,12 +352,30 @@ def _read_equation(sides: Sequence[Sequence[Token]]) -> Value:
         difference = _subtract(sides[0], values) if name and len(values) == 1 else None
         return Named(name, values[-1], difference) if name else values[-1]
     scalars = [value.value for value in values if isinstance(value, Scalar)]
-    if name or len(values) != 2 or not (len(scalars) == 2 and all(map(is_expression, scalars))):
-        raise Unreadable("a chain of equations")
+    if len(scalars) < len(values) or not all(map(is_expression, scalars)):
+        raise Unreadable("an equation of values that are not expressions")
+    if len(sides) > 2:
+        if not _is_evaluated(scalars, has_name=bool(name)):
+            raise Unreadable("a chain of equations")
+        return Named(name or join_tokens(sides[0]), values[-1])
     difference = scalars[0] - scalars[1]
     if difference.is_number:
         raise Unreadable("an equation that does not hold")
     return Relation("=", difference)
+
+
+def _is_evaluated(terms: Sequence[Any], has_name: bool) -> bool:
+    """Check whether the end of a chain evaluates its beginning, which is no unknown: not 2x = 8."""
+    letters = [{s for s in term.free_symbols if not is_unit(s)} for term in terms]
+    count = sum(map(bool, letters))
+    results = terms[count:]
+    is_unknown = len(letters[0]) == 1 and count == 1 and not has_name
+    return (
+        not any(letters[count:])
+        and not is_unknown
+        and bool(results)
+        and all(are_equal(Scalar(results[0]), Scalar(result)) for result in results[1:])
+    )
 
 
 def _subtract(side: Sequence[Token], values: Sequence[Value]) -> Any:
