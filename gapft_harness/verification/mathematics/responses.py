@@ -81,6 +81,10 @@ def _read_box(text: str, start: int, content: str) -> tuple[str, int]:
 _STRUCK = re.compile(
     r"~~[^~\n]{1,200}~~|<<[^<>\n]{1,200}>>|</?(?:b|i|u|em|strong|code|mark|br|p)\s*/?>|`+"
 )
+#: Between equations below each other.
+_ALIGNMENT = re.compile(
+    r"\\(?:begin|end)\{(?:align|gather|eqnarray|equation|split)(?:ed)?\*?\}|\\\\(?=\s*&)"
+)
 _SPACED_MINUS = re.compile(r"−\s*(?=[\d.])")
 #: ``3 x 4`` with spaces is a product; ``3x`` has a variable.
 _SPACED_TIMES = re.compile(r"(?<=\d)\s+[xX]\s+(?=[\d$])")
@@ -205,7 +209,8 @@ def find_written_answer(text: str) -> str | None:
     Args:
         text: a response.
     """
-    cleaned = _SPACED_MINUS.sub("-", _STRUCK.sub("", text.replace("\ue000", " ")))
+    cleaned = _ALIGNMENT.sub("\n", _STRUCK.sub("", text.replace("\ue000", " ")))
+    cleaned = _SPACED_MINUS.sub("-", cleaned)
     cleaned = _QUOTED.sub(r"\1", _SPACED_TIMES.sub(" × ", cleaned))
     cleaned = cleaned.replace("<answer>", "\nAnswer: ").replace("</answer>", "\n")
     cleaned = cleaned.replace("as well as", "and").replace("left over", "left").replace("’", "'")
