@@ -81,10 +81,9 @@ def _read_box(text: str, start: int, content: str) -> tuple[str, int]:
 _STRUCK = re.compile(
     r"~~[^~\n]{1,200}~~|<<[^<>\n]{1,200}>>|</?(?:b|i|u|em|strong|code|mark|br|p)\s*/?>|`+"
 )
-#: Between equations below each other.
-_ALIGNMENT = re.compile(
-    r"\\(?:begin|end)\{(?:align|gather|eqnarray|equation|split)(?:ed)?\*?\}|\\\\(?=\s*&)"
-)
+_ALIGNMENT = re.compile(r"\\(?:begin|end)\{(?:align|gather|eqnarray|equation|split)(?:ed)?\*?\}")
+#: Before a line with another side of the same equation.
+_NEXT_SIDE = re.compile(r"\\\\(?=\s*&\s*=)")
 _SPACED_MINUS = re.compile(r"−\s*(?=[\d.])")
 #: ``3 x 4`` with spaces is a product; ``3x`` has a variable.
 _SPACED_TIMES = re.compile(r"(?<=\d)\s+[xX]\s+(?=[\d$])")
@@ -209,12 +208,13 @@ def find_written_answer(text: str) -> str | None:
     Args:
         text: a response.
     """
-    cleaned = _ALIGNMENT.sub("\n", _STRUCK.sub("", text.replace("\ue000", " ")))
-    cleaned = _SPACED_MINUS.sub("-", cleaned)
+    cleaned = _SPACED_MINUS.sub("-", _STRUCK.sub("", text.replace("\ue000", " ")))
     cleaned = _QUOTED.sub(r"\1", _SPACED_TIMES.sub(" × ", cleaned))
     cleaned = cleaned.replace("<answer>", "\nAnswer: ").replace("</answer>", "\n")
     cleaned = cleaned.replace("as well as", "and").replace("left over", "left").replace("’", "'")
     cleaned, pieces = _hide_mathematics(cleaned)
+    cleaned = _ALIGNMENT.sub("\n", _NEXT_SIDE.sub("\n", cleaned))
+    pieces = [*map(_join_sides, pieces)]
     cleaned = _ABOUT.sub("≈", cleaned)
     lines = [_strip_emphasis(" ".join(line.split())) for line in cleaned.split("\n")]
     answer = _find_labelled(lines)
@@ -251,6 +251,14 @@ def _hide_mathematics(text: str) -> tuple[str, list[str]]:
         position = after
         number = end + 1
     return "".join([*parts, text[position:]]), pieces
+
+
+def _join_sides(mathematics: str) -> str:
+    """Return an equation on several lines as one; several equations are returned unchanged."""
+    joined = _NEXT_SIDE.sub(" ", mathematics)
+    if "\\\\" in joined or not _ALIGNMENT.search(joined):
+        return mathematics
+    return _split_mark(_ALIGNMENT.sub(" ", joined))[0]
 
 
 def _split_mark(mathematics: str) -> tuple[str, str]:
