@@ -221,20 +221,26 @@ class Evidence:
         field(default=None, compare=False, repr=False)
     )
 
-    def each_response(self) -> tuple[tuple[Evidence, Status], ...]:
+    def each_response(
+        self, is_kept: Callable[[Response, Status], bool] = lambda *_: True
+    ) -> tuple[tuple[Evidence, Status], ...]:
         """Return a copy of this evidence for each response, with its verdict's status.
 
         Ordered by index, the deployment decode first. Every call reads the responses from disk.
+
+        Args:
+            is_kept: which responses are returned; default: all.
         """
         rows = () if self.read_responses is None else self.read_responses(self.problem_id)
         return tuple(
             (replace(self, response=response, prompt_ids=prompt_ids), status)
             for response, prompt_ids, status in rows
+            if is_kept(response, status)
         )
 
     def each_sample(self) -> tuple[tuple[Evidence, Status], ...]:
         """Return ``each_response`` without the deployment decode."""
-        return tuple((e, status) for e, status in self.each_response() if not e.is_deployed)
+        return self.each_response(lambda response, _: response.index != GREEDY)
 
     def each_verified(self) -> tuple[Evidence, ...]:
         """Return a copy of this evidence for each response that passed, ordered by index.
@@ -243,16 +249,11 @@ class Evidence:
         """
         if self.read_responses is None:
             return () if self.response is None else (self,)
-        return tuple(
-            e
-            for e, status in self.each_response()
-            if status == "pass" and (self.state == "G" or not e.is_deployed)
+        is_solved = self.state == "G"
+        passed = self.each_response(
+            lambda response, status: status == "pass" and (is_solved or response.index != GREEDY)
         )
-
-    @property
-    def is_deployed(self) -> bool:
-        """Whether the response is the source's deployment decode."""
-        return self.response is not None and self.response.index == GREEDY
+        return tuple(e for e, _ in passed)
 
     @property
     def verified(self) -> tuple[Response, ...]:

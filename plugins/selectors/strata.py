@@ -17,6 +17,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gapft_harness.api import (
+    GREEDY,
     Evidence,
     Pool,
     Register,
@@ -238,13 +239,13 @@ def _rank_responses(evidence: Evidence, responses: str, rng: Stream) -> list[Evi
         response_stream = rng.child("responses")
         pairs.sort(key=lambda pair: response_stream.key(f"{pair[0].problem_id}/{pair[1].index}"))
         return [e for e, _ in pairs]
-    deployed = [e.response for e, _ in evidence.each_response() if e.is_deployed]
-    if not deployed or deployed[0] is None:
+    greedy = evidence.each_response(lambda response, _: response.index == GREEDY)
+    ids = next((e.response.token_ids for e, _ in greedy if e.response is not None), None)
+    if ids is None:
         raise UserError(
             f"selector {_SELECTOR!r}: responses is 'nearest', but the greedy response to problem "
             f"{evidence.problem_id} is unknown; expected a pool that was searched"
         )
-    ids = deployed[0].token_ids
     pairs.sort(key=lambda pair: (-_count_shared_prefix(pair[1].token_ids, ids), pair[1].index))
     return [e for e, _ in pairs]
 
