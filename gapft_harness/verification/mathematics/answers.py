@@ -342,7 +342,7 @@ def _read_item(tokens: Sequence[Token]) -> Value:
 def _read_equation(sides: Sequence[Sequence[Token]]) -> Value:
     """Read ``x = 2``, an identity such as ``3 + 4 = 7``, or an equation in variables.
 
-    A chain such as ``m + n = 3 + 4 = 7`` is its last side, unless it is a gold answer.
+    The value of a sum may be computed: ``m + n = 3 + 4 = 7``.
     """
     if not find_name(sides[0]) and find_name(sides[-1]) and len(sides) == 2:
         sides = sides[::-1]  # 2 = x
@@ -352,43 +352,35 @@ def _read_equation(sides: Sequence[Sequence[Token]]) -> Value:
         difference = _subtract(sides[0], values) if name and len(values) == 1 else None
         return Named(name, values[-1], difference) if name else values[-1]
     scalars = [value.value for value in values if isinstance(value, Scalar)]
-    if len(scalars) < len(values) or not all(map(is_expression, scalars)):
-        raise Unreadable("an equation of values that are not expressions")
-    if len(sides) > 2:
-        if not _is_evaluated(sides, scalars, name):
-            raise Unreadable("a chain of equations")
-        return Named(name or join_tokens(sides[0]), values[-1], is_chain=True)
+    if not name and len(scalars) == len(values) and _is_computed_sum(sides, scalars):
+        return Named(join_tokens(sides[0]), values[-1])
+    if name or len(values) != 2 or not (len(scalars) == 2 and all(map(is_expression, scalars))):
+        raise Unreadable("a chain of equations")
     difference = scalars[0] - scalars[1]
     if difference.is_number:
         raise Unreadable("an equation that does not hold")
     return Relation("=", difference)
 
 
-def _is_evaluated(sides: Sequence[Sequence[Token]], terms: Sequence[Any], name: str) -> bool:
-    """Check whether the end of a chain is the value of its beginning, not a step of solving it.
+def _is_computed_sum(sides: Sequence[Sequence[Token]], terms: Sequence[Any]) -> bool:
+    """Check whether a chain begins with sums of letters, all equal, and ends with their value.
 
-    A beginning without a name has several letters, equals what follows it as an expression, and its
-    value is computed: ``m + n = 3 + 4 = 7``, but not ``2x = x + 4 = 8``.
-
-    Args:
-        sides: all sides.
-        terms: their values, without that of a name.
-        name: the name on the first side, or "".
+    It is computed on two sides or more, so that an equation to solve is none.
     """
+    if not all(map(is_expression, terms)):
+        return False
     letters = [{s for s in term.free_symbols if not is_unit(s)} for term in terms]
     count = sum(map(bool, letters))
-    results = terms[count:]
-    is_one_number = all(are_equal(Scalar(results[0]), Scalar(r)) for r in results[1:])
-    if any(letters[count:]) or not results or not is_one_number or (count and results[0] == 0):
-        return False
-    if name:  # not f(x) = 2x - 4 = 8, x = x^2 = 1
-        is_own = name in {symbol.name for symbol in set().union(*letters)}
-        return not is_own and not _OF_UNKNOWN.search(name)
-    texts = {join_tokens(side) for side in sides[count:]}
+    results = [Scalar(term) for term in terms[count:]]
     return (
-        len(letters[0]) > 1
-        and len(texts) > 1
-        and all(are_equal(Scalar(terms[0]), Scalar(term)) for term in terms[1:count])
+        len({join_tokens(side) for side in sides[count:]}) > 1
+        and not any(letters[count:])
+        and all(are_equal(results[0], result) for result in results[1:])
+        and all(are_equal(Scalar(terms[0]), Scalar(term)) for term in terms[:count])
+        and terms[0].is_Add
+        and terms[0].as_coeff_Add()[0] == 0
+        and len(letters[0]) > 1
+        and not any(symbol.name.startswith("±") for symbol in letters[0])
     )
 
 
@@ -407,8 +399,6 @@ _LETTER = rf"(?:[A-Za-z]|\\(?:var)?(?:{'|'.join(GREEK)})|\\(?:{_SYMBOLS}))"
 _FUNCTION = r"(?:[fghpqA-Z]|\\(?:Pr|phi|varphi|psi|sigma|tau|Phi|Psi|Gamma))"
 _INDEX = r"(?: _ (?:\w+|\{[^{}]*\}))?(?: ')*"
 _ARGUMENTS = r"(?: \((?:[^()]|\([^()]*\))*\))?"
-#: A value of a function at an unknown; ``P(A)`` is one at an event.
-_OF_UNKNOWN = re.compile(r"\([^()]*[a-z](?![a-z]*\()")
 #: A side of an equation that is only a name, with spaces between its tokens.
 _NAME = re.compile(
     rf"{_LETTER}{_INDEX}|{_FUNCTION}{_INDEX}(?: \^ (?:\{{ - 1 \}}|- 1))?{_ARGUMENTS}"

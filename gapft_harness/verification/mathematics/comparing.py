@@ -67,8 +67,6 @@ def check_answer(gold: str, answer: str) -> bool:
     try:
         gold_tokens = tokenize_answer(gold)
         expected: Value | None = read_answer(gold)
-        if _has_chain(expected):
-            expected = None
     except Malformed:
         raise
     except Unreadable:
@@ -98,12 +96,6 @@ def find_context(gold: str, value: Value | None) -> Context:
     units = {symbol.name[1:-1] for symbol in _find_symbols(value) if is_unit(symbol)}
     letters = {token.text for token in tokenize_answer(gold) if token.kind == "letter"}
     return Context(frozenset(units), "e" in letters)
-
-
-def _has_chain(value: Value | None) -> bool:
-    if isinstance(value, Tuple | Collection | SetExpression):
-        return any(map(_has_chain, value.items))
-    return isinstance(value, Named) and (value.is_chain or _has_chain(value.value))
 
 
 def _find_symbols(value: Value) -> set[Any]:

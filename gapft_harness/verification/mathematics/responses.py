@@ -213,7 +213,7 @@ def find_written_answer(text: str) -> str | None:
     cleaned = cleaned.replace("<answer>", "\nAnswer: ").replace("</answer>", "\n")
     cleaned = cleaned.replace("as well as", "and").replace("left over", "left").replace("’", "'")
     cleaned, pieces = _hide_mathematics(cleaned)
-    cleaned = _ALIGNMENT.sub("\n", _NEXT_SIDE.sub("\n", cleaned))
+    cleaned = _ALIGNMENT.sub(" ", _NEXT_SIDE.sub(" ", cleaned))
     pieces = [*map(_join_sides, pieces)]
     cleaned = _ABOUT.sub("≈", cleaned)
     lines = [_strip_emphasis(" ".join(line.split())) for line in cleaned.split("\n")]
@@ -256,7 +256,7 @@ def _hide_mathematics(text: str) -> tuple[str, list[str]]:
 def _join_sides(mathematics: str) -> str:
     """Return an equation on several lines as one; several equations are returned unchanged."""
     joined = _NEXT_SIDE.sub(" ", mathematics)
-    if "\\\\" in joined or not _ALIGNMENT.search(joined):
+    if "\\\\" in joined or joined == mathematics:
         return mathematics
     return _split_mark(_ALIGNMENT.sub(" ", joined))[0]
 

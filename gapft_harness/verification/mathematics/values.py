@@ -86,13 +86,11 @@ class Named:
 
     Attributes:
         difference: left side minus right side, if both are expressions.
-        is_chain: whether sides of a chain of equations are left out.
     """
 
     name: str
     value: Value
     difference: Any = None
-    is_chain: bool = False
 
 
 @dataclass(frozen=True)
