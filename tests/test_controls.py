@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,9 @@ import pytest
 from numpy.typing import NDArray
 
 from gapft_harness.analysis.paired import flip_signs
+from gapft_harness.cli.dry_run import describe_dry_run
+from gapft_harness.cli.options import Options
+from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.core.streams import Stream
 from gapft_harness.experiments.controls.search import GoldLabels
@@ -280,3 +285,30 @@ def test_controls_compare_no_replicates(name: str) -> None:
     for experiment in load_experiments(recipe, load_plugins()):
         if experiment.name not in OTHERS:
             assert experiment.conditions(other) == experiment.conditions(recipe)
+
+
+@pytest.mark.parametrize(
+    ("own", "key", "words"),
+    [
+        ({"n": 10}, "", "the same n in all compared conditions, found none recovered, all 10; set"),
+        ({}, "within", "the same parameter within in all compared conditions, found none 4, all 2"),
+    ],
+)
+def test_compared_conditions_have_the_same_settings(
+    own: dict[str, int], key: str, words: str
+) -> None:
+    conditions = {
+        "none": {"selector": "randomized_inclusion", "params": {"share": 0}},
+        "all": {"selector": "randomized_inclusion", "params": {"share": 1}, **own},
+    }
+    if key:
+        conditions["all"]["params"][key] = 2
+    recipe = {
+        "conditions": conditions,
+        "budget": {"n": "recovered"},
+        "experiments": {"randomized_inclusion": {}},
+    }
+    with pytest.raises(UserError, match=re.escape(words)):
+        describe_dry_run(
+            Options("demo", overrides=[f"{k}={json.dumps(v)}" for k, v in recipe.items()]), None
+        )

@@ -42,7 +42,7 @@ def _require_odd(value: int) -> int:
     return value
 
 
-#: Values of which none is there twice.
+#: For values that must all differ.
 Distinct = AfterValidator(_refuse_repeats)
 #: How often a program is run; the majority decides.
 Odd = Annotated[int, Field(ge=1), AfterValidator(_require_odd)]

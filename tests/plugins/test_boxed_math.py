@@ -48,6 +48,11 @@ def test_judges_answers_in_any_format(verifier: Any) -> None:
     ] == []  # fmt: skip
 
 
+def test_reason_shows_the_beginning_of_a_long_answer(verifier: Any) -> None:
+    (verdict,) = verifier.verify([rf"\boxed{{{'9' * 61}}}"], ["1"])
+    assert verdict.reason == f"said {'9' * 60}…"
+
+
 @pytest.mark.parametrize(
     ("text", "box", "answer"),
     [

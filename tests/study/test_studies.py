@@ -309,7 +309,9 @@ def test_verify_finds_changed_reports_and_cells(folder: Path) -> None:
     means = folder / "study/report/tables/means.csv"
     means.write_bytes(means.read_bytes().replace(b"1", b"2", 1))
     (folder / "study/report/more.txt").write_text("x")
-    changed = ["report/more.txt", "report/tables/means.csv"]
+    (folder / "study/report/index.html").write_text("")
+    assert any(line.endswith("versions of matplotlib") for line in find_differences(folder))
+    changed = ["report/index.html", "report/more.txt", "report/tables/means.csv"]
     assert list_report_differences(folder) == changed
     run = folder / "runs/a"
     shutil.copy(run / "decisions/gapft-seed21.parquet", run / "decisions/gapft-seed13.parquet")

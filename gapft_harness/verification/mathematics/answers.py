@@ -363,9 +363,9 @@ def _read_equation(sides: Sequence[Sequence[Token]]) -> Value:
 
 
 def _is_computed_sum(sides: Sequence[Sequence[Token]], terms: Sequence[Any]) -> bool:
-    """Check whether a chain begins with sums of letters, all equal, and ends with their value.
+    """Check whether a chain begins with equal sums of several letters, and ends with their value.
 
-    It is computed on two sides or more, so that an equation to solve is none.
+    The value is on two sides or more: an equation to solve has it on one.
     """
     if not all(map(is_expression, terms)):
         return False
@@ -374,7 +374,6 @@ def _is_computed_sum(sides: Sequence[Sequence[Token]], terms: Sequence[Any]) -> 
     results = [Scalar(term) for term in terms[count:]]
     return (
         len({join_tokens(side) for side in sides[count:]}) > 1
-        and not any(letters[count:])
         and all(are_equal(results[0], result) for result in results[1:])
         and all(are_equal(Scalar(terms[0]), Scalar(term)) for term in terms[:count])
         and terms[0].is_Add

@@ -254,11 +254,10 @@ def _hide_mathematics(text: str) -> tuple[str, list[str]]:
 
 
 def _join_sides(mathematics: str) -> str:
-    """Return an equation on several lines as one; several equations are returned unchanged."""
+    """Return mathematics with each equation on one line, if one is on several."""
     joined = _NEXT_SIDE.sub(" ", mathematics)
-    if "\\\\" in joined or joined == mathematics:
-        return mathematics
-    return _split_mark(_ALIGNMENT.sub(" ", joined))[0]
+    is_changed = joined != mathematics
+    return _split_mark(_ALIGNMENT.sub(" ", joined))[0] if is_changed else mathematics
 
 
 def _split_mark(mathematics: str) -> tuple[str, str]:
