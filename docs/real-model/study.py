@@ -392,11 +392,11 @@ def render(first: Study, second: Study | None) -> dict[str, str]:
         "predictions": _table(header, rows),
         "conditions": _table(
             (
-                *("condition", "n", "Pass@1", "κ_S", "κ_U", "ρ_G", "“Answer:”", "cut"),
-                *_name_columns("change", both),
+                *("condition", "n", "Pass@1", *_name_columns("change", both)),
+                *("κ_S", "κ_U", "ρ_G", "“Answer:”", "cut"),
             ),
             (
-                [*_render_condition(newest, name), *(_render_change(s, name) for s in both)]
+                _render_condition(newest, name, [_render_change(s, name) for s in both])
                 for name in newest.passed
             ),
         ),
@@ -432,12 +432,12 @@ def _render_family(study: Study, family: str) -> list[object]:
     return [_code(family), *shares, *differences]
 
 
-def _render_condition(study: Study, name: str) -> list[object]:
+def _render_condition(study: Study, name: str, changes: Sequence[str]) -> list[object]:
     models = study.list_models(name)
     responses, marked, cut = (
         sum(int(model[key]) for model in models) for key in ("responses", "marked", "cut")
     )
-    shares = [f"{100 * study.passed[name].mean():.1f}"]
+    shares = [f"{100 * study.passed[name].mean():.1f}", *changes]
     if name == SOURCE:
         shares += ["–"] * 3
     else:
